@@ -1,0 +1,39 @@
+# Two commands do everything on a machine with Python 3.11 and make:
+#   make run    set up, then train on scikit-learn's digits and draw the comparison
+#   make test   set up, then run all tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test lint types check bench clean
+
+run: $(READY)
+	$(BIN)/python -m gradgroup.experiments.digits
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+check: lint types test
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks step
+
+clean:
+	rm -rf $(VENV) runs
+
+# torch first: its CPU build must be there before anything else asks for any torch.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("gradgroup needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

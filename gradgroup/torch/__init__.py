@@ -1,0 +1,13 @@
+"""Optimizers for PyTorch."""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "gradgroup.torch needs PyTorch, which is not installed: pip install 'gradgroup[torch]'."
+    ) from error
+
+from gradgroup.torch._grouping import GradientGrouping, Member
+from gradgroup.torch._solve import Diagnostics
+
+__all__ = ["Diagnostics", "GradientGrouping", "Member"]

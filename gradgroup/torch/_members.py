@@ -1,0 +1,284 @@
+"""Where the members live: rows of one buffer for each kind of parameter.
+
+The idea. All parameters of one group, device and dtype form a :class:`Bucket` whose d numbers
+stand side by side in the columns of one matrix ``rows`` of shape (2N, d): the N members
+first, their N gradients below. One pass over ``rows`` gives both Gram matrices, one more
+moves the members. While a member is evaluated, the model's parameters *are* views of its
+row; otherwise they are the model's own tensors ("home"), which hold the published point.
+
+Nothing of size d is copied but a gradient, once, from where autograd left it to its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradgroup.core import Grams, gram, grams
+from gradgroup.core._directions import Direction
+from gradgroup.core._solve import BLOCK, loses_digits
+
+# Columns moved and published at a time: small enough that a member just moved is still in
+# cache when it is published, large enough that calls cost nothing.
+CHUNK = 16 * BLOCK
+# Before the names of a direction's arrays in a parameter's state.
+DIRECTION = "direction."
+
+
+class Bucket:
+    """The members of the parameters that share a group, a device and a dtype.
+
+    Parameters
+    ----------
+    params : sequence of Tensor
+        The model's parameters; their present values are every member's first.
+    members : int
+        N.
+    """
+
+    def __init__(self, params: Sequence[Tensor], members: int) -> None:
+        self.params = list(params)
+        self.members = members
+        self.homes = [_dense(p) for p in self.params]
+        self.columns = _columns(self.params)
+        self.size = self.columns[-1].stop
+        first = self.params[0]
+        self.rows = torch.zeros(2 * members, self.size, dtype=first.dtype, device=first.device)
+        self.thetas, self.grads = self.rows[:members], self.rows[members:]
+        self.views = [self._views(self.thetas, i) for i in range(members)]
+        self.grad_views = [self._views(self.grads, i) for i in range(members)]
+        self.chunks = [self._pieces(a) for a in range(0, self.size, CHUNK)]
+        self.unused: set[tuple[int, int]] = set()
+        self.arrays: dict[str, Tensor] = {}
+        self.numbers: dict[str, Any] = {}
+        self.thetas.copy_(self.centre().expand_as(self.thetas))
+        self.note_versions()
+
+    def _views(self, rows: Tensor, i: int) -> list[Tensor]:
+        """Row ``i`` cut into tensors laid out in memory as the parameters are."""
+        return [stack[i] for stack in self.stacked(rows)]
+
+    def _pieces(self, start: int) -> tuple[slice, list[Tensor], list[slice]]:
+        """The columns of a chunk, and which stretch of which home each part of it is."""
+        stop = min(start + CHUNK, self.size)
+        homes, parts = [], []
+        for home, cut in zip(self.homes, self.columns, strict=True):
+            a, b = max(start, cut.start), min(stop, cut.stop)
+            if a < b:
+                homes.append(_flat(home)[a - cut.start : b - cut.start])
+                parts.append(slice(a - start, b - start))
+        return slice(start, stop), homes, parts
+
+    def stacked(self, rows: Tensor) -> list[Tensor]:
+        """All rows cut into tensors of shape (N, *shape of the parameter)."""
+        return [
+            rows.as_strided(
+                (self.members, *home.shape),
+                (self.size, *home.stride()),
+                rows.storage_offset() + cut.start,
+            )
+            for home, cut in zip(self.homes, self.columns, strict=True)
+        ]
+
+    # Evaluating the members.
+
+    def enter(self, i: int) -> None:
+        """Make member ``i`` the model."""
+        for p, view in zip(self.params, self.views[i], strict=True):
+            p.data = view
+            p.grad = None
+
+    def leave(self) -> None:
+        """Give the model its own tensors back."""
+        for p, home in zip(self.params, self.homes, strict=True):
+            p.data = home
+
+    def collect(self, i: int) -> int:
+        """Move the model's gradients to member ``i``'s row; how many there were."""
+        rows, grads = [], []
+        for k, (p, row) in enumerate(zip(self.params, self.grad_views[i], strict=True)):
+            if p.grad is None:
+                self.unused.add((i, k))
+                row.zero_()
+                continue
+            self.unused.discard((i, k))
+            if p.grad.layout is not torch.strided:
+                raise RuntimeError(
+                    f"A parameter of shape {tuple(p.shape)} has a sparse gradient, which members "
+                    "cannot hold: build its layer with sparse=False, or give the parameter to "
+                    "torch.optim.SparseAdam."
+                )
+            rows.append(row)
+            grads.append(p.grad)
+        if rows:
+            torch._foreach_copy_(rows, grads)
+        return len(rows)
+
+    # The solve's view of the members.
+
+    def grams(self, directions: Tensor | None = None) -> Grams:
+        """The two Gram matrices of Lemma 1, float64, in the main memory."""
+        if directions is not None:
+            return Grams(*(g.cpu() for g in grams(self.thetas, directions)))
+        n = self.members
+        products = gram(self.grads, self.rows)
+        if self.rows.dtype == torch.float32 and loses_digits(products[:, n:]):
+            products = gram(self.grads, self.rows, wide=True)
+        products = products.cpu()
+        return Grams(gg=products[:, n:], gt=products[:, :n])
+
+    def move(self, steps: Tensor, weights: Tensor, directions: Tensor | None = None) -> None:
+        """``Θ ← Θ + diag(η) G``, and the point ``weightsᵀ Θ`` to the model."""
+        along = self.grads if directions is None else directions
+        factor = steps.to(self.rows)[:, None]
+        for chunk, homes, parts in self.chunks:
+            thetas = self.thetas[:, chunk]
+            thetas.addcmul_(along[:, chunk], factor)
+            _publish(thetas, weights.to(self.rows), homes, parts)
+
+    def decay(self, weight: float) -> None:
+        """``G ← G + λΘ`` wherever there is a gradient."""
+        if weight:
+            self.grads.add_(self.thetas, alpha=weight)
+            self._clear_unused(self.grads)
+
+    def directions(self, rule: Direction) -> Tensor:
+        """What a rule makes of the gradients, its state kept in the bucket."""
+        state = {**self.arrays, **self.numbers}
+        directions, state = rule(self.grads, self.thetas, state)
+        if directions.shape != self.grads.shape:
+            raise ValueError(
+                f"direction must return directions of the shape of the gradients, "
+                f"{tuple(self.grads.shape)}, but returned {tuple(directions.shape)}."
+            )
+        self.arrays = {key: v for key, v in state.items() if isinstance(v, Tensor)}
+        self.numbers = {key: v for key, v in state.items() if not isinstance(v, Tensor)}
+        if self.unused:
+            directions = directions.clone()
+            self._clear_unused(directions)
+        return directions
+
+    def _clear_unused(self, rows: Tensor) -> None:
+        for i, k in self.unused:
+            rows[i, self.columns[k]] = 0.0
+
+    # The centre, and the members about it.
+
+    def centre(self) -> Tensor:
+        """The model's own parameters, side by side."""
+        return torch.cat([_flat(home) for home in self.homes])
+
+    def place(self, line: Tensor | None, each: float, seed: int) -> None:
+        """Members at the centre, plus ``line[i]`` mean gradients, plus noise of scale ``each``.
+
+        The noise of all members sums to zero, and is the same for the same seed.
+        """
+        self.thetas.copy_(self.centre().expand_as(self.thetas))
+        if line is not None and line.any():
+            self.thetas.addcmul_(self.grads.mean(0), line.to(self.rows)[:, None])
+        if each:
+            generator = torch.Generator().manual_seed(seed)
+            for chunk, _, _ in self.chunks:
+                shape = (self.members, chunk.stop - chunk.start)
+                noise = torch.randn(shape, generator=generator)
+                self.thetas[:, chunk] += each * (noise - noise.mean(0)).to(self.rows)
+
+    def contract(self, factor: float) -> None:
+        """Draw the members towards the centre."""
+        self.thetas.lerp_(self.centre().expand_as(self.thetas), 1.0 - factor)
+
+    def moved_away(self) -> bool:
+        """Whether the model's parameters are other tensors than those we know (``model.to``)."""
+        pairs = zip(self.params, self.homes, strict=True)
+        return any(p.data_ptr() != home.data_ptr() or p.dtype != home.dtype for p, home in pairs)
+
+    def note_versions(self) -> None:
+        self.versions = [p._version for p in self.params]
+
+    def changed(self) -> bool:
+        """Whether somebody wrote to the model's parameters since we did."""
+        return self.versions != [p._version for p in self.params]
+
+    def follow(self, weights: Tensor) -> None:
+        """Move the members along with parameters that were changed from outside."""
+        shift = self.centre() - torch.mv(self.thetas.T, weights.to(self.rows))
+        rounding = 8 * torch.finfo(shift.dtype).eps * self.thetas.abs().max()
+        if shift.abs().max() > rounding:
+            self.thetas += shift
+        self.note_versions()
+
+    # Saving and restoring.
+
+    def save(self, state: dict[Tensor, dict[str, Any]]) -> None:
+        """Copy everything of size d to the parameters' entries of an optimizer's state."""
+        for k, (p, cut) in enumerate(zip(self.params, self.columns, strict=True)):
+            state[p]["members"] = torch.stack([views[k] for views in self.views])
+            for key, array in self.arrays.items():
+                state[p][DIRECTION + key] = array[..., cut].clone()
+
+    def restore(self, state: dict[Tensor, dict[str, Any]]) -> bool:
+        """Take it back; False when these parameters have no members in the state."""
+        saved = [state.get(p, {}) for p in self.params]
+        if not all("members" in entry for entry in saved):
+            return False
+        for k, entry in enumerate(saved):
+            self._check_saved(k, entry["members"])
+            for i, views in enumerate(self.views):
+                views[k].copy_(entry["members"][i])
+        keys = [key for key in saved[0] if key.startswith(DIRECTION)]
+        self.arrays = {
+            key.removeprefix(DIRECTION): torch.cat([entry[key] for entry in saved], dim=-1)
+            for key in keys
+        }
+        return True
+
+    def _check_saved(self, k: int, members: Tensor) -> None:
+        expected = (self.members, *self.params[k].shape)
+        if tuple(members.shape) != expected:
+            raise ValueError(
+                f"The saved state has members of shape {tuple(members.shape)}, but this optimizer "
+                f"has {self.members} members of a parameter of shape "
+                f"{tuple(self.params[k].shape)}: build it with the settings that were saved."
+            )
+
+
+def _publish(thetas: Tensor, weights: Tensor, homes: list[Tensor], parts: list[slice]) -> None:
+    if len(homes) == 1:
+        torch.mv(thetas.T, weights, out=homes[0])
+    else:
+        point = torch.mv(thetas.T, weights)
+        torch._foreach_copy_(homes, [point[part] for part in parts])
+
+
+def _columns(params: Sequence[Tensor]) -> list[slice]:
+    stops = torch.tensor([p.numel() for p in params]).cumsum(0).tolist()
+    return [slice(stop - p.numel(), stop) for p, stop in zip(params, stops, strict=True)]
+
+
+def _dense(p: Tensor) -> Tensor:
+    """The parameter's own tensor, made contiguous only where its numbers have gaps."""
+    expected = 1
+    for stride, size in sorted(zip(p.stride(), p.shape, strict=True)):
+        if size > 1 and stride != expected:
+            p.data = p.data.contiguous()
+            break
+        expected *= size
+    return p.data
+
+
+def _flat(home: Tensor) -> Tensor:
+    """All numbers of a dense tensor in the order they have in memory."""
+    return home.as_strided((home.numel(),), (1,))
+
+
+def buckets_of(groups: Sequence[dict], members: int) -> Iterator[tuple[int, Bucket]]:
+    """The buckets of all parameter groups, each with its group's number."""
+    for number, group in enumerate(groups):
+        kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        for p in group["params"]:
+            kinds.setdefault((p.device, p.dtype), []).append(p)
+        for params in kinds.values():
+            yield number, Bucket(params, members)

@@ -1,0 +1,232 @@
+"""One solve of Lemma 1 over some buckets, from the first round to the last.
+
+The idea. All parameters of a solve share their steps: their Gram matrices add up. A solve
+first spreads its members (``gradgroup.core._opening``), then takes a step a round, with the
+safeguard's one step for all or with Lemma 1's for each. What it remembers between rounds is a
+handful of numbers, which :meth:`Solve.record` turns into plain Python for a checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradgroup import core
+from gradgroup.core._directions import Direction
+from gradgroup.core._solve import Array, Eps
+from gradgroup.torch._members import Bucket
+
+
+class Diagnostics(NamedTuple):
+    """What the last step did, for a logger."""
+
+    steps: tuple[float, ...]
+    """η, the signed step of each member; zeros while the members are being spread."""
+    spread: float
+    """Ψ of the members as they stand now."""
+    condition: float
+    """Condition number of the N×N system of Lemma 1 at the last round."""
+    calibrating: bool
+    """Whether the members are still being spread and no step has been taken."""
+    refused: int
+    """Rounds so far that had NaN or Inf in a loss or gradient and moved nothing."""
+    guarded: int
+    """Steps so far that the safeguard made shorter than the solve asked for."""
+
+
+class Settings(NamedTuple):
+    """What the user asked for, the same for all solves of an optimizer."""
+
+    members: int
+    rule: Direction | None
+    spread: float | str
+    safeguard: bool
+    publish: str
+    seed: int
+
+
+@dataclass
+class Solve:
+    """The buckets that share one system of equations, and the memory of their run."""
+
+    settings: Settings
+    buckets: list[Bucket]
+    decays: list[float]
+    """Weight decay of each bucket."""
+    alpha: float
+    eps: Eps
+    opening: core.Opening = field(default_factory=core.Opening)
+    guard: core.Guard = field(default_factory=core.Guard)
+    steps: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    """The published point as a combination of the members."""
+    refused: int = 0
+    guarded: int = 0
+    system: core.System | None = None
+    """The normal equations of the last round's gradients."""
+
+    def __post_init__(self) -> None:
+        n = self.settings.members
+        self.steps = self.steps or [0.0] * n
+        self.weights = self.weights or [1.0 / n] * n
+        if self.settings.spread != "auto":
+            self.opening = replace(self.opening, stage=core.Stage.DONE)
+
+    def form(self) -> None:
+        """The normal equations, from the gradients in the buckets."""
+        self.system = self._system(bucket.grams() for bucket in self.buckets)
+
+    def decay(self) -> None:
+        """Add the gradient of the penalty ``λ/2 ‖θ‖²``."""
+        for bucket, weight in zip(self.buckets, self.decays, strict=True):
+            bucket.decay(weight)
+
+    @staticmethod
+    def _system(found: Iterable[core.Grams]) -> core.System:
+        gg, gt = (sum(parts) for parts in zip(*found, strict=True))
+        return core.normal_equations(core.Grams(gg.numpy(), gt.numpy()))
+
+    def finite(self) -> bool:
+        return all(bool(np.isfinite(part).all()) for part in self.system)
+
+    def refuse(self) -> None:
+        """Count a round that moves nothing; one that opened too wide is tried closer."""
+        self.refused += 1
+        self.steps = [0.0] * self.settings.members
+        if self.opening.stage in (core.Stage.ALONG, core.Stage.ACROSS):
+            closer = core.retreat(self.opening)
+            factor = (closer.along + closer.across) / (self.opening.along + self.opening.across)
+            for bucket in self.buckets:
+                bucket.contract(factor)
+            self.opening = closer
+
+    def advance(self, losses: Array | None) -> None:
+        """Spread the members, or move them one step."""
+        if self.opening.done:
+            self._move(losses)
+        else:
+            self._open(core.gather(self.system, losses))
+
+    # Spreading the members.
+
+    def _open(self, evidence: core.Evidence) -> None:
+        self.opening = core.advance(
+            self.opening, evidence, self.settings.members, self.spread(), self._size()
+        )
+        if self.opening.done and self.settings.rule is None:
+            self.guard = core.Guard(curvature=self.opening.curvature)
+        if self.opening.stage is not core.Stage.LOOK:
+            self._place(math.sqrt(evidence.slope))
+
+    def _place(self, slope: float) -> None:
+        n = self.settings.members
+        line = torch.tensor(core.positions(n), dtype=torch.float64) * (self.opening.along / slope)
+        size = sum(bucket.size for bucket in self.buckets)
+        each = self.opening.across / math.sqrt(size * (n - 1) / n)
+        for number, bucket in enumerate(self.buckets):
+            bucket.place(line, each, self.settings.seed + number)
+
+    def scatter(self) -> None:
+        """Spread new members by the number the user gave."""
+        if self.settings.spread == "auto":
+            return
+        n = self.settings.members
+        each = float(self.settings.spread) * math.sqrt(n / (n - 1))
+        for number, bucket in enumerate(self.buckets):
+            bucket.place(None, each, self.settings.seed + number)
+
+    def spread(self) -> float:
+        return sum(core.spread(bucket.thetas) for bucket in self.buckets)
+
+    def _size(self) -> float:
+        """A length safely above the rounding of the parameters."""
+        squares = (
+            torch.finfo(bucket.rows.dtype).eps * float(bucket.centre().double().square().sum())
+            for bucket in self.buckets
+        )
+        return math.sqrt(sum(squares))
+
+    # Moving them.
+
+    def _move(self, losses: Array | None) -> None:
+        directions, system, evidence = self._directions(core.gather(self.system, losses))
+        self.steps = self._steps(system, evidence)
+        self.weights = self._weights(losses)
+        steps, weights = (torch.tensor(x, dtype=torch.float64) for x in (self.steps, self.weights))
+        for bucket, along in zip(self.buckets, directions, strict=True):
+            bucket.move(steps, weights, along)
+
+    def _directions(
+        self, evidence: core.Evidence
+    ) -> tuple[list[Tensor | None], core.System, core.Evidence]:
+        """What the members move along, and what the solve and the safeguard know of it."""
+        if self.settings.rule is None:
+            return [None] * len(self.buckets), self.system, evidence
+        directions = [bucket.directions(self.settings.rule) for bucket in self.buckets]
+        pairs = list(zip(self.buckets, directions, strict=True))
+        system = self._system(bucket.grams(along) for bucket, along in pairs)
+        # Along directions p = B g the descent lemma holds in the metric of B: g·p for ‖g‖².
+        steep = sum(float((b.grads * along).sum()) for b, along in pairs) / self.settings.members
+        of_directions = core.gather(system, steep=steep)
+        return directions, system, of_directions._replace(loss=evidence.loss, agree=evidence.agree)
+
+    def _steps(self, system: core.System, evidence: core.Evidence) -> list[float]:
+        if not self.settings.safeguard:
+            return [float(step) for step in core.free_steps(system, self.alpha, self.eps)]
+        tied = core.tied_step(system, self.alpha, self.eps)
+        self.guard, step = core.guarded_step(self.guard, evidence, tied)
+        self.guarded += step != tied
+        return [step] * self.settings.members
+
+    def _weights(self, losses: Array | None) -> list[float]:
+        n = self.settings.members
+        if self.settings.publish == "mean":
+            return [1.0 / n] * n
+        if losses is None:
+            raise RuntimeError(
+                'publish="best" must know the losses: set member.loss in the loop over members(), '
+                "or use step(closure)."
+            )
+        return [float(i == int(losses.argmin())) for i in range(n)]
+
+    # Telling, saving and restoring.
+
+    def diagnostics(self) -> Diagnostics:
+        return Diagnostics(
+            steps=tuple(self.steps),
+            spread=self.spread(),
+            condition=math.nan if self.system is None else core.condition(self.system, self.eps),
+            calibrating=not self.opening.done,
+            refused=self.refused,
+            guarded=self.guarded,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The memory of the run, in plain numbers and lists."""
+        return {
+            "opening": asdict(self.opening) | {"stage": int(self.opening.stage)},
+            "guard": asdict(self.guard),
+            "steps": self.steps,
+            "weights": self.weights,
+            "refused": self.refused,
+            "guarded": self.guarded,
+            "seed": self.settings.seed,
+            "numbers": [bucket.numbers for bucket in self.buckets],
+        }
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Go on from what :meth:`record` returned."""
+        opening = record["opening"]
+        self.opening = core.Opening(**opening | {"stage": core.Stage(opening["stage"])})
+        self.guard = core.Guard(**record["guard"])
+        self.settings = self.settings._replace(seed=record["seed"])
+        for name in ("steps", "weights", "refused", "guarded"):
+            setattr(self, name, record[name])
+        for bucket, numbers in zip(self.buckets, record["numbers"], strict=True):
+            bucket.numbers = dict(numbers)
