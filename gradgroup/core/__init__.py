@@ -1,7 +1,7 @@
 """The mathematics: arrays in, arrays out, for any library of the array API standard."""
 
-from gradgroup.core._guard import Evidence, Guard, gather, guarded_step
-from gradgroup.core._opening import Opening, Stage, advance, positions, retreat
+from gradgroup.core._guard import Evidence, Guard, gather, guarded_steps
+from gradgroup.core._opening import Opening, Stage, advance, retreat
 from gradgroup.core._solve import (
     Grams,
     System,
@@ -11,6 +11,7 @@ from gradgroup.core._solve import (
     grams,
     laplacian,
     normal_equations,
+    positions,
     spread,
     spread_after,
     step_sizes,
@@ -30,7 +31,7 @@ __all__ = [
     "gather",
     "gram",
     "grams",
-    "guarded_step",
+    "guarded_steps",
     "laplacian",
     "normal_equations",
     "positions",

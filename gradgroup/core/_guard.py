@@ -3,7 +3,7 @@
 The idea. Left to itself the paper's solve diverges once the condition number passes about
 a thousand: a member that takes a step of its own leaves the others, the differences of the
 members then no longer show the steep directions, and the solve believes the function is
-flat. Four rules, each with one constant, prevent this.
+flat. Five rules, each with a constant or two, prevent this.
 
 1. *One step for all* (:func:`~gradgroup.core.tied_step`). On a quadratic all members, and so
    their differences, are multiplied by the same polynomial in the Hessian: the differences
@@ -19,6 +19,11 @@ flat. Four rules, each with one constant, prevent this.
    ``fᵢ − f̄ ≤ gᵢ·(θᵢ − θ̄)`` must hold for each of them. When it fails they saw different
    mini-batches, the apparent curvature is noise, and L is not raised by it.
 
+5. *A group that has come together is drawn apart.* Where the gradients are all but parallel,
+   the members are so close to each other, for where they are, that they no longer show the
+   direction they all move in. Then their steps are made unequal, half and one and a half of
+   the common step for two members, which spreads them along just that direction.
+
 Conventions. Plain Python numbers; ``step`` is signed, descent negative, like the paper's η.
 Where the losses are not known they are NaN, and rule 2 falls back on the gradients' norms.
 """
@@ -31,7 +36,7 @@ from typing import NamedTuple
 
 from array_api_compat import array_namespace
 
-from gradgroup.core._solve import Array, System
+from gradgroup.core._solve import Array, System, positions
 
 # Part of the ceiling's height above the present loss that is left after a step: it comes
 # down over about a thousand steps. At 0.998 ill-conditioned runs already starve.
@@ -41,6 +46,9 @@ SHORT_OF_CEILING = 0.9
 SHORT_STEP_EVERY = 10
 # How many steps a group that contradicted itself is not believed.
 DISTRUST = 10
+# Σ‖gᵢ−ḡ‖² as a part of Σ‖gᵢ‖² under which gradients count as parallel: angles of six degrees.
+PARALLEL = 0.01
+TILT = 0.5
 
 
 class Evidence(NamedTuple):
@@ -56,6 +64,8 @@ class Evidence(NamedTuple):
     """``‖ḡ‖²``."""
     loss: float
     """Mean loss of the members; NaN when it is not known."""
+    disagreement: float
+    """``Σ ‖gᵢ−ḡ‖²`` as a part of ``Σ ‖gᵢ‖²``: zero for parallel gradients of one length."""
     agree: bool
     """Whether one convex function could have produced what the members saw."""
 
@@ -92,6 +102,7 @@ def gather(system: System, losses: Array | None = None, steep: float | None = No
         steep=squares / n if steep is None else steep,
         slope=max(squares + trace - apart, 0.0) / n**2,
         loss=math.nan if losses is None else float(xp.mean(losses)),
+        disagreement=apart / trace * (n - 1) / n if trace > 0.0 else 0.0,
         agree=_could_be_convex(system.b / n, losses),
     )
 
@@ -107,20 +118,32 @@ def _could_be_convex(rise: Array, losses: Array | None) -> bool:
     return bool(xp.all(losses - xp.mean(losses) <= rise)) and float(xp.sum(rise)) > 0.0
 
 
-def guarded_step(guard: Guard, evidence: Evidence, tied: float) -> tuple[Guard, float]:
-    """The step all members take, and what to remember.
+def guarded_steps(
+    guard: Guard, evidence: Evidence, tied: float, members: int
+) -> tuple[Guard, list[float]]:
+    """The members' steps, and what to remember.
 
-    ``tied`` is the minimiser of Ψ with α already in it (:func:`tied_step`). What is returned
-    is shorter where a rule of this module binds, and zero where the members' differences
-    show no positive curvature: there the solve has nothing to say.
+    ``tied`` is the minimiser of Ψ with α already in it (:func:`tied_step`). The steps are its
+    own, the same for all members, but where a rule of this module shortens or tilts them. They
+    are zero where the members' differences show no positive curvature, and so nothing at all.
     """
     guard = _learn(guard, evidence)
-    if not (-math.inf < tied < 0.0 and evidence.steep > 0.0):
-        return guard, 0.0
+    parallel = evidence.disagreement < PARALLEL
+    step = _common_step(guard, evidence, tied, parallel)
+    tilt = TILT if parallel else 0.0
+    return guard, [step * (1.0 + tilt * c) for c in positions(members)]
+
+
+def _common_step(guard: Guard, evidence: Evidence, tied: float, parallel: bool) -> float:
+    if evidence.steep <= 0.0:
+        return 0.0
     longest = _longest(guard, evidence)
-    if guard.clock % SHORT_STEP_EVERY == 0 and guard.quiet >= DISTRUST:
+    if guard.clock % SHORT_STEP_EVERY == 0 and guard.quiet >= DISTRUST and guard.curvature:
         longest = min(longest, 1.0 / guard.curvature)
-    return guard, max(tied, -longest)
+    if -math.inf < tied < 0.0:
+        return max(tied, -longest)
+    # Members at one point show no curvature, but what was seen before still holds.
+    return -1.0 / guard.curvature if parallel and guard.curvature else 0.0
 
 
 def _learn(guard: Guard, evidence: Evidence) -> Guard:

@@ -150,10 +150,3 @@ def _scaled(opening: Opening, factor: float) -> Opening:
 def _given_up(opening: Opening) -> Opening:
     """No curvature to be seen: spread the members by the natural length and begin."""
     return replace(opening, stage=Stage.DONE, along=opening.natural, across=opening.natural)
-
-
-def positions(members: int) -> list[float]:
-    """``cᵢ``: where the members stand on the line along the gradient, evenly."""
-    even = [2.0 * i / (members - 1) - 1.0 for i in range(members)]
-    scale = math.sqrt(sum(c * c for c in even) / members)
-    return [c / scale for c in even]

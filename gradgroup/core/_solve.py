@@ -22,6 +22,7 @@ precision of the members. The rows of ``L`` sum to zero, hence moving the origin
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from array_api_compat import array_namespace, device
@@ -161,18 +162,27 @@ def spread_after(psi: float, system: System, steps: Array) -> float:
     """Ψ once the members have taken these steps, from what it was before (eq. 3)."""
     xp = array_namespace(steps)
     n = system.b.shape[0]
-    linear, square = xp.sum(steps * system.b), xp.sum(steps * (system.a @ steps))
-    return psi + (2.0 * float(linear) + float(square)) / n
+    rise = xp.sum(steps * (2.0 * system.b + system.a @ steps))
+    return psi + float(rise / n)
 
 
 def spread(thetas: Array) -> float:
     """Ψ, the paper's eq. 3: the squared distances of the members to their mean, summed."""
     xp = array_namespace(thetas)
-    total = 0.0
-    for start in range(0, thetas.shape[1], BLOCK):
-        block = _float64(thetas[:, start : start + BLOCK])
-        total += float(xp.sum((block - xp.mean(block, axis=0)) ** 2))
-    return total
+    blocks = range(0, thetas.shape[1], BLOCK)
+    return float(sum(_spread(xp, thetas[:, start : start + BLOCK]) for start in blocks))
+
+
+def _spread(xp: Any, block: Array) -> Array:
+    block = _float64(block)
+    return xp.sum((block - xp.mean(block, axis=0)) ** 2)
+
+
+def positions(members: int) -> list[float]:
+    """``cᵢ``: where the members stand on the line along the gradient, evenly."""
+    even = [2.0 * i / (members - 1) - 1.0 for i in range(members)]
+    scale = math.sqrt(sum(c * c for c in even) / members)
+    return [c / scale for c in even]
 
 
 def step_sizes(thetas: Array, grads: Array, *, alpha: float = ALPHA, eps: Eps = EPS) -> Array:

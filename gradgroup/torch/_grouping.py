@@ -16,7 +16,7 @@ import contextlib
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -171,7 +171,7 @@ class GradientGrouping(torch.optim.Optimizer):
 
     # Rounds: a gradient at every member.
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Generator[Member, None, None]:
         """Go through the members; while one is held, the model has its values.
 
         Yields
@@ -311,7 +311,8 @@ class GradientGrouping(torch.optim.Optimizer):
             bucket.unused.clear()
         self._losses = list(losses.detach())
         self._close_round()
-        return self._finish()
+        self._finish()
+        return losses.detach().mean()
 
     def _finish(self) -> Any:
         """Act on a complete round, and return its mean loss."""
@@ -356,9 +357,9 @@ class GradientGrouping(torch.optim.Optimizer):
                 )
             return
         for solve in self._solves:
-            for bucket, weight in zip(solve.buckets, solve.decays, strict=True):
-                # The penalty's gradient was added unscaled.
-                bucket.decay(weight * (float(scale) - 1.0))
+            # The penalty's gradient was added unscaled.
+            solve.decay(float(scale) - 1.0)
+            for bucket in solve.buckets:
                 bucket.grads.div_(scale.to(bucket.grads))
             solve.form()
 
@@ -375,6 +376,17 @@ class GradientGrouping(torch.optim.Optimizer):
         return found if self._per_group else found[0]
 
     # Books.
+
+    def _names(self, model: torch.nn.Module) -> dict[Tensor, str]:
+        """What the model calls the optimizer's parameters."""
+        names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
+        missing = sum(p not in names for p in self._params())
+        if missing:
+            raise ValueError(
+                f"{missing} of the optimizer's parameters do not belong to the model given to "
+                "step_batched: give it the module that contains them all."
+            )
+        return names
 
     def _params(self) -> Iterator[Tensor]:
         return (p for group in self.param_groups for p in group["params"])
@@ -425,6 +437,16 @@ class GradientGrouping(torch.optim.Optimizer):
             solve.scatter()
         return solve
 
+    @contextlib.contextmanager
+    def _saved(self) -> Iterator[None]:
+        """While it lasts, ``self.state`` holds the run; otherwise only the members do."""
+        self._load()
+        self._save()
+        try:
+            yield
+        finally:
+            self.state.clear()
+
     @torch.no_grad()
     def _save(self) -> None:
         """Copy the members and the memory of the run to ``self.state``."""
@@ -441,12 +463,8 @@ class GradientGrouping(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """A snapshot of the members and of the run, from which it resumes bit for bit."""
-        self._save()
-        try:
+        with self._saved():
             return super().state_dict()
-        finally:
-            if self._solves:
-                self.state.clear()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up a run where :meth:`state_dict` was called; load the model's state as well."""
@@ -455,12 +473,9 @@ class GradientGrouping(torch.optim.Optimizer):
         self.param_groups[:] = [Group(group) for group in self.param_groups]
 
     def __getstate__(self) -> dict[str, Any]:
-        self._save()
-        kept = {"_settings": self._settings, "_per_group": self._per_group}
-        state = super().__getstate__() | {"state": defaultdict(dict, self.state)} | kept
-        if self._solves:
-            self.state.clear()
-        return state
+        with self._saved():
+            kept = {"_settings": self._settings, "_per_group": self._per_group}
+            return super().__getstate__() | {"state": defaultdict(dict, self.state)} | kept
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._forget()

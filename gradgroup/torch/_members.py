@@ -141,13 +141,17 @@ class Bucket:
 
     def decay(self, weight: float) -> None:
         """``G ← G + λΘ`` wherever there is a gradient."""
-        if weight:
-            self.grads.add_(self.thetas, alpha=weight)
-            self._clear_unused(self.grads)
+        self.grads.add_(self.thetas, alpha=weight)
+        self._clear_unused(self.grads)
+
+    def penalty(self, weight: float) -> Tensor:
+        """``λ/2 ‖θ‖²`` of each member."""
+        return 0.5 * weight * torch.linalg.vector_norm(self.thetas, dim=1).double().square().cpu()
 
     def directions(self, rule: Direction) -> Tensor:
         """What a rule makes of the gradients, its state kept in the bucket."""
         state = {**self.arrays, **self.numbers}
+        directions: Tensor
         directions, state = rule(self.grads, self.thetas, state)
         if directions.shape != self.grads.shape:
             raise ValueError(
@@ -274,7 +278,7 @@ def _flat(home: Tensor) -> Tensor:
     return home.as_strided((home.numel(),), (1,))
 
 
-def buckets_of(groups: Sequence[dict], members: int) -> Iterator[tuple[int, Bucket]]:
+def buckets_of(groups: Sequence[dict[str, Any]], members: int) -> Iterator[tuple[int, Bucket]]:
     """The buckets of all parameter groups, each with its group's number."""
     for number, group in enumerate(groups):
         kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}

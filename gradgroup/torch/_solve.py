@@ -9,7 +9,7 @@ handful of numbers, which :meth:`Solve.record` turns into plain Python for a che
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -68,11 +68,12 @@ class Solve:
     """The published point as a combination of the members."""
     refused: int = 0
     guarded: int = 0
-    system: core.System | None = None
+    system: core.System = field(init=False)
     """The normal equations of the last round's gradients."""
 
     def __post_init__(self) -> None:
         n = self.settings.members
+        self.system = core.System(np.eye(n), np.zeros(n))
         self.steps = self.steps or [0.0] * n
         self.weights = self.weights or [1.0 / n] * n
         if self.settings.spread != "auto":
@@ -82,10 +83,13 @@ class Solve:
         """The normal equations, from the gradients in the buckets."""
         self.system = self._system(bucket.grams() for bucket in self.buckets)
 
-    def decay(self) -> None:
-        """Add the gradient of the penalty ``λ/2 ‖θ‖²``."""
-        for bucket, weight in zip(self.buckets, self.decays, strict=True):
-            bucket.decay(weight)
+    def decay(self, scale: float = 1.0) -> None:
+        """Add the gradient of the penalty ``λ/2 ‖θ‖²``, times ``scale``."""
+        for bucket, weight in self._decayed():
+            bucket.decay(scale * weight)
+
+    def _decayed(self) -> list[tuple[Bucket, float]]:
+        return [pair for pair in zip(self.buckets, self.decays, strict=True) if pair[1]]
 
     @staticmethod
     def _system(found: Iterable[core.Grams]) -> core.System:
@@ -93,7 +97,7 @@ class Solve:
         return core.normal_equations(core.Grams(gg.numpy(), gt.numpy()))
 
     def finite(self) -> bool:
-        return all(bool(np.isfinite(part).all()) for part in self.system)
+        return _is_finite(self.system)
 
     def refuse(self) -> None:
         """Count a round that moves nothing; one that opened too wide is tried closer."""
@@ -108,6 +112,8 @@ class Solve:
 
     def advance(self, losses: Array | None) -> None:
         """Spread the members, or move them one step."""
+        if losses is not None:
+            losses = losses + sum(bucket.penalty(w).numpy() for bucket, w in self._decayed())
         if self.opening.done:
             self._move(losses)
         else:
@@ -155,34 +161,43 @@ class Solve:
     # Moving them.
 
     def _move(self, losses: Array | None) -> None:
-        directions, system, evidence = self._directions(core.gather(self.system, losses))
+        evidence = core.gather(self.system, losses)
+        if self.settings.rule is None:
+            self._go([None] * len(self.buckets), self.system, evidence, losses)
+            return
+        along = [bucket.directions(self.settings.rule) for bucket in self.buckets]
+        pairs = list(zip(self.buckets, along, strict=True))
+        system = self._system(bucket.grams(directions) for bucket, directions in pairs)
+        if not _is_finite(system):
+            self.refuse()
+            return
+        # Along p = B g the descent lemma holds in the metric of B: g·p stands for ‖g‖².
+        steep = sum(float((bucket.grads * p).sum()) for bucket, p in pairs) / self.settings.members
+        of_along = core.gather(system, steep=steep)
+        evidence = of_along._replace(loss=evidence.loss, agree=evidence.agree)
+        self._go(along, system, evidence, losses)
+
+    def _go(
+        self,
+        along: Sequence[Tensor | None],
+        system: core.System,
+        evidence: core.Evidence,
+        losses: Array | None,
+    ) -> None:
         self.steps = self._steps(system, evidence)
         self.weights = self._weights(losses)
         steps, weights = (torch.tensor(x, dtype=torch.float64) for x in (self.steps, self.weights))
-        for bucket, along in zip(self.buckets, directions, strict=True):
-            bucket.move(steps, weights, along)
-
-    def _directions(
-        self, evidence: core.Evidence
-    ) -> tuple[list[Tensor | None], core.System, core.Evidence]:
-        """What the members move along, and what the solve and the safeguard know of it."""
-        if self.settings.rule is None:
-            return [None] * len(self.buckets), self.system, evidence
-        directions = [bucket.directions(self.settings.rule) for bucket in self.buckets]
-        pairs = list(zip(self.buckets, directions, strict=True))
-        system = self._system(bucket.grams(along) for bucket, along in pairs)
-        # Along directions p = B g the descent lemma holds in the metric of B: g·p for ‖g‖².
-        steep = sum(float((b.grads * along).sum()) for b, along in pairs) / self.settings.members
-        of_directions = core.gather(system, steep=steep)
-        return directions, system, of_directions._replace(loss=evidence.loss, agree=evidence.agree)
+        for bucket, directions in zip(self.buckets, along, strict=True):
+            bucket.move(steps, weights, directions)
 
     def _steps(self, system: core.System, evidence: core.Evidence) -> list[float]:
         if not self.settings.safeguard:
             return [float(step) for step in core.free_steps(system, self.alpha, self.eps)]
         tied = core.tied_step(system, self.alpha, self.eps)
-        self.guard, step = core.guarded_step(self.guard, evidence, tied)
-        self.guarded += step != tied
-        return [step] * self.settings.members
+        n = self.settings.members
+        self.guard, steps = core.guarded_steps(self.guard, evidence, tied, n)
+        self.guarded += steps != [tied] * n
+        return steps
 
     def _weights(self, losses: Array | None) -> list[float]:
         n = self.settings.members
@@ -201,7 +216,7 @@ class Solve:
         return Diagnostics(
             steps=tuple(self.steps),
             spread=self.spread(),
-            condition=math.nan if self.system is None else core.condition(self.system, self.eps),
+            condition=core.condition(self.system, self.eps),
             calibrating=not self.opening.done,
             refused=self.refused,
             guarded=self.guarded,
@@ -230,3 +245,7 @@ class Solve:
             setattr(self, name, record[name])
         for bucket, numbers in zip(self.buckets, record["numbers"], strict=True):
             bucket.numbers = dict(numbers)
+
+
+def _is_finite(system: core.System) -> bool:
+    return all(bool(np.isfinite(part).all()) for part in system)

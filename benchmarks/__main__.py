@@ -1,0 +1,26 @@
+"""``python -m benchmarks NAME``: run one of the measurements of this folder."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+NAMES = {"step": "the time of an optimizer's step, without the gradients, and its memory"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measurements, side by side in one run.",
+        epilog="\n".join(f"{name}: {what}" for name, what in NAMES.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=NAMES)
+    chosen, rest = parser.parse_known_args()
+    run = importlib.import_module(f"benchmarks.{chosen.name}").main
+    return int(run(rest))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""How long a step takes beside the gradients, against Adam and against the memory's speed.
+
+A step of N members reads the members and their gradients for the two Gram matrices (2·N·d
+numbers), reads them again and writes the members (3·N·d): 5·N·d numbers are the floor. The
+bandwidth is measured in the same run by ``a += s·b`` over N·d numbers, which moves 3·N·d.
+Adam steps over the same N·d numbers. All candidates take turns, and medians are compared.
+
+``step`` is what follows once the gradients lie in their rows: solve, move, publish. ``take``
+is what it costs to get them there from a model's ``.grad``, N times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from gradgroup.torch import GradientGrouping
+
+SIZES = (1_000, 7_840, 100_000, 1_000_000, 10_000_000)
+MEMBERS = (2, 4, 8)
+
+
+class Row(NamedTuple):
+    """Medians in microseconds, for N members of d numbers."""
+
+    d: int
+    members: int
+    step: float
+    take: float
+    adam_fused: float
+    adam_foreach: float
+    floor: float
+    extra_bytes: float
+    """Peak memory of a round beyond members, gradients and model, a number of N·d."""
+
+    @property
+    def over_fused(self) -> float:
+        return self.step / self.adam_fused
+
+    @property
+    def over_floor(self) -> float:
+        return self.step / self.floor
+
+
+def medians(candidates: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median times in microseconds; the candidates take turns, so that noise is shared."""
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for turn in range(repeats + 2):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            if turn >= 2:
+                times[name].append(time.perf_counter() - start)
+    return {name: 1e6 * statistics.median(found) for name, found in times.items()}
+
+
+class Group:
+    """An optimizer whose gradients are there already."""
+
+    def __init__(self, d: int, members: int) -> None:
+        self.p = torch.nn.Parameter(torch.randn(d))
+        self.opt = GradientGrouping([self.p], members=members, spread=0.1)
+        self.grads = [torch.randn(d) for _ in range(members)]
+        self.losses = [1.0] * members
+        self.round()
+
+    def take(self) -> None:
+        """A round without its end: every member entered, left, and its gradients taken."""
+        for member, grad in zip(self.opt.members(), self.grads, strict=True):
+            self.p.grad = grad
+            member.loss = 1.0
+
+    def round(self) -> None:
+        self.take()
+        self.opt.step()
+
+    def step(self) -> None:
+        """What follows once all gradients lie in their rows."""
+        self.opt._losses = list(self.losses)
+        with torch.no_grad():
+            self.opt._close_round()
+            self.opt._finish()
+
+
+def adam(size: int, **how: bool) -> torch.optim.Adam:
+    p = torch.nn.Parameter(torch.randn(size))
+    p.grad = torch.randn(size)
+    return torch.optim.Adam([p], **how)
+
+
+def measure(d: int, members: int, repeats: int) -> Row:
+    """All candidates at one size."""
+    group = Group(d, members)
+    a, b = torch.zeros(members * d), torch.ones(members * d)
+    found = medians(
+        {
+            "step": group.step,
+            "round": group.round,
+            "fused": adam(members * d, fused=True).step,
+            "foreach": adam(members * d, foreach=True).step,
+            "triad": lambda: a.add_(b, alpha=0.5),
+        },
+        repeats,
+    )
+    return Row(
+        d=d,
+        members=members,
+        step=found["step"],
+        take=found["round"] - found["step"],
+        adam_fused=found["fused"],
+        adam_foreach=found["foreach"],
+        floor=5 / 3 * found["triad"],
+        extra_bytes=extra_memory(d, members),
+    )
+
+
+def extra_memory(d: int, members: int) -> float:
+    """Rise of the process's peak memory during rounds, as a number of floats per N·d."""
+    if d < 1_000_000:
+        return float("nan")
+    group = Group(d, members)
+    hold = torch.ones(32 * 1024 * 1024 // 4)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    del hold
+    for _ in range(3):
+        group.round()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return (after - before) * 1024 / 4 / (members * d)
+
+
+def table(rows: Sequence[Row]) -> str:
+    head = (
+        f"{'d':>10} {'N':>2} {'step µs':>10} {'take µs':>10} {'Adam fused':>11} "
+        f"{'Adam foreach':>13} {'floor µs':>10} {'step/fused':>11} {'step/floor':>11}"
+    )
+    lines = [
+        f"{r.d:>10,} {r.members:>2} {r.step:>10.0f} {r.take:>10.0f} {r.adam_fused:>11.0f} "
+        f"{r.adam_foreach:>13.0f} {r.floor:>10.0f} {r.over_fused:>11.2f} {r.over_floor:>11.2f}"
+        for r in rows
+    ]
+    return "\n".join([head, *lines])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print the table, and write it where asked."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks step", description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="D")
+    parser.add_argument("--members", type=int, nargs="+", default=MEMBERS, metavar="N")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--csv", help="also write the rows to this file")
+    chosen = parser.parse_args(argv)
+    rows = []
+    for d in chosen.sizes:
+        for members in chosen.members:
+            rows.append(measure(d, members, max(chosen.repeats, 2_000_000 // d // 4)))
+            print(table(rows[-1:]).splitlines()[-1] if rows[1:] else table(rows), flush=True)
+    if chosen.csv:
+        with open(chosen.csv, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(Row._fields)
+            writer.writerows(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
