@@ -22,8 +22,9 @@ def members_of(opt: GradientGrouping, p: Tensor) -> Tensor:
 def rounds_and_reference(problem: Quadratic, members: int, rounds: int) -> list[Tensor]:
     """How far each round's members are from the reference's, as a multiple of what rounding does.
 
-    In units of the largest number there, and of the condition of that round's system. Every round starts from the same members, because the algorithm amplifies rounding: two runs
-    that differ in the last bit part company after some tens of rounds.
+    In units of the largest number there, and of the condition of that round's system. Every
+    round starts from the same members, because the algorithm amplifies rounding: two runs that
+    differ in the last bit part company after some tens of rounds.
     """
     opt = GradientGrouping([problem.x], members=members, **LETTER)
     before, apart = members_of(opt, problem.x), []
@@ -47,7 +48,7 @@ def test_the_paper_to_the_letter(members: int, d: int) -> None:
 @pytest.mark.parametrize("members", [2, 8])
 def test_the_paper_to_the_letter_in_single_precision(members: int) -> None:
     problem = Quadratic(log_spaced(500, 20.0, torch.float32))
-    assert max(rounds_and_reference(problem, members, rounds=15)) < 1e-6
+    assert max(rounds_and_reference(problem, members, rounds=15)) < 1e-5
 
 
 def test_a_whole_run_follows_the_reference() -> None:

@@ -14,7 +14,7 @@ from tests.problems import SPECTRA, Quadratic, log_spaced
 
 
 def run(problem: Quadratic, members: int, rounds: int, **settings: object) -> tuple[float, float]:
-    """The highest loss ever met, of the model or the members' mean, and the last, over the first."""
+    """The highest loss met, of the model or the members' mean, and the last, over the first."""
     torch.manual_seed(0)
     opt = GradientGrouping([problem.x], members=members, **settings)
     highest = 0.0
@@ -84,3 +84,36 @@ def test_a_constant_added_to_the_loss_does_not_matter() -> None:
     for _ in range(200):
         opt.step(closure)
     assert problem.now() < 1e-6 * problem.start
+
+
+# Where a loss has become exactly flat, steps of any length are asked for, and refused.
+@pytest.mark.filterwarnings("ignore:A loss, a gradient or a step was NaN")
+@pytest.mark.parametrize("members", [2, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["linear", "relu", "softplus", "absolute"])
+def test_flat_and_kinked_functions_do_not_break_it(
+    kind: str, dtype: torch.dtype, members: int
+) -> None:
+    losses = {
+        "linear": lambda z: -z,
+        "relu": lambda z: torch.relu(20.0 - z),
+        "softplus": lambda z: torch.nn.functional.softplus(20.0 - z),
+        "absolute": lambda z: (z - 5.0).abs(),
+    }
+    for seed in range(6):
+        torch.manual_seed(seed)
+        slope, w = torch.randn(50, dtype=dtype), torch.nn.Parameter(torch.zeros(50, dtype=dtype))
+        opt = GradientGrouping([w], members=members)
+
+        def closure(w: Tensor = w, slope: Tensor = slope) -> Tensor:
+            w.grad = None
+            loss = losses[kind](w @ slope)
+            loss.backward()
+            return loss
+
+        start = closure().item()
+        for _ in range(60):
+            opt.step(closure)
+        assert w.isfinite().all()
+        # About a kink no step size settles, but the loss stays where it began.
+        assert closure().item() < (1.01 * start if kind == "absolute" else start)

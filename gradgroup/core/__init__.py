@@ -1,7 +1,7 @@
 """The mathematics: arrays in, arrays out, for any library of the array API standard."""
 
 from gradgroup.core._guard import Evidence, Guard, gather, guarded_steps
-from gradgroup.core._opening import Opening, Stage, advance, retreat
+from gradgroup.core._opening import Opening, Stage, Standing, advance, retreat
 from gradgroup.core._solve import (
     Grams,
     System,
@@ -24,6 +24,7 @@ __all__ = [
     "Guard",
     "Opening",
     "Stage",
+    "Standing",
     "System",
     "advance",
     "condition",

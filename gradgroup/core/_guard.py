@@ -87,7 +87,9 @@ class Guard:
     quiet: int = DISTRUST
     """Steps since the members last contradicted each other."""
     clock: int = 0
-    """Steps taken."""
+    """Rounds so far."""
+    idle: int = 0
+    """Rounds in a row whose differences showed no positive curvature."""
 
 
 def gather(system: System, losses: Array | None = None, steep: float | None = None) -> Evidence:
@@ -125,31 +127,43 @@ def guarded_steps(
 
     ``tied`` is the minimiser of Ψ with α already in it (:func:`tied_step`). The steps are its
     own, the same for all members, but where a rule of this module shortens or tilts them. They
-    are zero where the members' differences show no positive curvature, and so nothing at all.
+    are zero where the members' differences show no positive curvature, and so nothing at all;
+    after ten such rounds in a row, a step of 1/L is tried.
     """
-    guard = _learn(guard, evidence)
+    guard = _learn(guard, evidence, tied)
     parallel = evidence.disagreement < PARALLEL
     step = _common_step(guard, evidence, tied, parallel)
-    tilt = TILT if parallel else 0.0
+    tilt = TILT if parallel or guard.idle else 0.0
     return guard, [step * (1.0 + tilt * c) for c in positions(members)]
 
 
 def _common_step(guard: Guard, evidence: Evidence, tied: float, parallel: bool) -> float:
     if evidence.steep <= 0.0:
         return 0.0
+    if guard.idle:
+        return _blind_step(guard, parallel)
     longest = _longest(guard, evidence)
-    if guard.clock % SHORT_STEP_EVERY == 0 and guard.quiet >= DISTRUST and guard.curvature:
+    if guard.clock % SHORT_STEP_EVERY == 0 and guard.quiet >= DISTRUST:
         longest = min(longest, 1.0 / guard.curvature)
-    if -math.inf < tied < 0.0:
-        return max(tied, -longest)
-    # Members at one point show no curvature, but what was seen before still holds.
-    return -1.0 / guard.curvature if parallel and guard.curvature else 0.0
+    return max(tied, -longest)
 
 
-def _learn(guard: Guard, evidence: Evidence) -> Guard:
+def _blind_step(guard: Guard, parallel: bool) -> float:
+    """The step where the differences show nothing: what was seen before still holds.
+
+    It is for members at one point, and, now and then, for a group that would otherwise stand
+    still for ever on a function that is not convex there.
+    """
+    if guard.curvature and (parallel or guard.idle % DISTRUST == 0):
+        return -1.0 / guard.curvature
+    return 0.0
+
+
+def _learn(guard: Guard, evidence: Evidence, tied: float) -> Guard:
     quiet = guard.quiet + 1 if evidence.agree else 0
+    seeing = -math.inf < tied < 0.0
     curvature = guard.curvature
-    if evidence.along > 0.0 and (quiet >= DISTRUST or curvature == 0.0):
+    if seeing and (quiet >= DISTRUST or curvature == 0.0):
         curvature = max(curvature, evidence.curvature)
     return Guard(
         curvature=curvature,
@@ -157,6 +171,7 @@ def _learn(guard: Guard, evidence: Evidence) -> Guard:
         slope_ceiling=_lowered(guard.slope_ceiling, evidence.steep),
         quiet=quiet,
         clock=guard.clock + 1,
+        idle=0 if seeing else guard.idle + 1,
     )
 
 

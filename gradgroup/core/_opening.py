@@ -13,12 +13,16 @@ about double its distance to the minimum.
 
 It takes a few rounds of gradients, in which the centre stays where it is:
 
-- ``LOOK``: all members at the centre. If their gradients differ, they see mini-batches of
-  their own, and from here on a difference only counts when it exceeds that noise.
+- ``LOOK``: all members at the centre. If their gradients are the same, gradients are exact.
 - ``ALONG``: members on a short line along ḡ, longer until the curvature λ shows.
 - ``ACROSS``: members in random directions, wider until the curvature there shows.
 - ``DONE``: members in random directions at the calibrated width, and also spread along ḡ, so
   that the steepest direction is never missing from their differences by bad luck.
+
+If the gradients differ at the centre, the members see mini-batches of their own. Then λ is
+lost in noise, but how much the gradients differ because of the members' places, beyond the
+mini-batches, can be told in random directions, each of which holds little of the noise. The
+members are widened until that is a quarter of the gradient itself: angles of about 50 degrees.
 
 Conventions. Pure functions on a small record of Python numbers. The caller puts the members
 where ``along`` and ``across`` say: member i at ``centre + along·cᵢ·ḡ/‖ḡ‖ + across·uᵢ`` with
@@ -29,22 +33,30 @@ where ``along`` and ``across`` say: member i at ``centre + along·cᵢ·ḡ/‖�
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple, TypeAlias
 
 from gradgroup.core._guard import Evidence
 
-# First lengths, as parts of the natural one: small enough for any conditioning where
-# gradients are exact, larger where they must be seen through noise.
-FIRST_EXACT = 1e-3
-FIRST_NOISY = 0.05
+# Exact gradients. The first length, as a part of the natural one: small enough for any
+# conditioning. Growth while no curvature shows; growth at most to a length computed from
+# curvature that shows; how far from a length that was tried a computed one is taken untried.
+FIRST = 1e-3
 WIDEN = 4.0
-# How far the differences must exceed those of the mini-batches alone, in squares.
-ABOVE_NOISE = 4.0
+LEAP = 32.0
+FAR = 8.0
 # The line along the gradient, as part of the step to the lowest point on it.
 ALONG_PART = 0.5
+# Noisy gradients: the first length and the growth; how far the members' places are to part the
+# gradients, in units of the gradient's square; and how many standard deviations are no chance.
+FIRST_NOISY = 0.05
+WIDEN_NOISY = 2.0
+APART = 0.25
+BEYOND_CHANCE = 4.0
 # Rounds a stage may take before noise or flatness is taken as the answer.
-MOST_ROUNDS = 8
+MOST_ROUNDS = 10
 
 
 class Stage(IntEnum):
@@ -79,68 +91,107 @@ class Opening:
         return self.stage is Stage.DONE
 
 
-def advance(opening: Opening, evidence: Evidence, members: int, psi: float, size: float) -> Opening:
-    """Where to put the members after a round of gradients, and what it has shown.
+class Standing(NamedTuple):
+    """The members of a round: how many, how large, how far apart."""
 
-    ``psi`` is Ψ of the members as they stood, ``size`` the smallest length that is safely
-    above the rounding of the parameters.
-    """
+    members: int
+    d: int
+    psi: float
+    """Ψ of the members."""
+    size: float
+    """The smallest length that is safely above the rounding of the parameters."""
+
+
+Shows: TypeAlias = Callable[[Opening, Evidence, Standing], bool]
+After: TypeAlias = Callable[[Opening, Evidence, Standing], Opening]
+
+
+def advance(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
+    """Where to put the members after a round of gradients, and what it has shown."""
     if opening.stage is Stage.LOOK:
-        return _after_look(opening, evidence, members, size)
-    after = _after_along if opening.stage is Stage.ALONG else _after_across
-    if _shows(opening, evidence):
-        return after(opening, evidence, members, psi, size)
+        return _after_look(opening, evidence, now)
+    shows, after, widen = _rules(opening)
+    if shows(opening, evidence, now):
+        return after(opening, evidence, now)
     if opening.rounds < MOST_ROUNDS:
-        return _scaled(replace(opening, rounds=opening.rounds + 1), WIDEN)
+        return _tried(_scaled(opening, widen))
     return _given_up(opening)
 
 
 def retreat(opening: Opening) -> Opening:
     """Where to put the members after a round that overflowed: much closer together."""
-    return _scaled(replace(opening, rounds=opening.rounds + 1), 1.0 / WIDEN**2)
+    return _tried(_scaled(opening, 1.0 / LEAP))
 
 
-def _after_look(opening: Opening, evidence: Evidence, members: int, size: float) -> Opening:
+def _rules(opening: Opening) -> tuple[Shows, After, float]:
+    if opening.noise > 0.0:
+        return _noisy_shows, _after_noisy, WIDEN_NOISY
+    return _exact_shows, _after_along if opening.stage is Stage.ALONG else _after_across, WIDEN
+
+
+def _after_look(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
     # The mean of noisy gradients is longer than the gradient by a share of the noise.
-    bias = evidence.apart / (members * (members - 1))
+    bias = evidence.apart / (now.members * (now.members - 1))
     slope = math.sqrt(max(evidence.slope - bias, 0.25 * evidence.slope))
     if slope == 0.0:
         return opening
     # |f|/‖g‖ is where the tangent reaches zero loss: right in both scales. Where the loss is
     # unknown or has a constant added, it is only a first guess, which widening puts right.
     loss = 0.0 if math.isnan(evidence.loss) else abs(evidence.loss)
-    natural = max(loss / slope, size) or FIRST_EXACT
+    natural = max(loss / slope, now.size) or FIRST
     known = replace(opening, natural=natural, slope=slope, noise=evidence.apart)
-    return replace(known, stage=Stage.ALONG, along=max(_first(known) * natural, size))
+    if known.noise > 0.0:
+        return replace(known, stage=Stage.ACROSS, across=max(FIRST_NOISY * natural, now.size))
+    return replace(known, stage=Stage.ALONG, along=max(FIRST * natural, now.size))
 
 
-def _after_along(
-    opening: Opening, evidence: Evidence, members: int, psi: float, size: float
-) -> Opening:
-    natural = opening.slope * psi / evidence.along
-    known = replace(opening, natural=natural, curvature=evidence.curvature, rounds=0)
-    return replace(known, stage=Stage.ACROSS, along=0.0, across=max(_first(known) * natural, size))
+# Exact gradients: the differences are curvature, to be measured and then trusted.
 
 
-def _after_across(
-    opening: Opening, evidence: Evidence, members: int, psi: float, size: float
-) -> Opening:
+def _exact_shows(opening: Opening, evidence: Evidence, now: Standing) -> bool:
+    return evidence.along > 0.0 and evidence.agree
+
+
+def _after_along(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
+    natural = opening.slope * now.psi / evidence.along
+    known = replace(opening, natural=natural, curvature=evidence.curvature)
+    if natural > FAR * opening.along and opening.rounds < MOST_ROUNDS:
+        return _tried(replace(known, along=min(ALONG_PART * natural, LEAP * opening.along)))
+    first = max(FIRST * natural, now.size)
+    return replace(known, stage=Stage.ACROSS, along=0.0, across=first, rounds=0)
+
+
+def _after_across(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
     # The line along ḡ raises the mean loss by a share ALONG_PART² of ½‖ḡ‖·natural, which is
     # what the best step would gain; the random directions bring the rest.
     wanted = (1.0 - ALONG_PART**2) * opening.slope * opening.natural
-    across = opening.across * math.sqrt(wanted * members / evidence.along)
+    across = opening.across * math.sqrt(wanted * now.members / evidence.along)
+    if across > FAR * opening.across and opening.rounds < MOST_ROUNDS:
+        return _tried(replace(opening, across=min(across, LEAP * opening.across)))
     return replace(opening, stage=Stage.DONE, along=ALONG_PART * opening.natural, across=across)
 
 
-def _first(opening: Opening) -> float:
-    return FIRST_NOISY if opening.noise > 0.0 else FIRST_EXACT
+# Noisy gradients: members that see mini-batches of their own.
 
 
-def _shows(opening: Opening, evidence: Evidence) -> bool:
-    """Whether the differences of the gradients are curvature rather than noise."""
-    if opening.noise > 0.0:
-        return evidence.along > 0.0 and evidence.apart > ABOVE_NOISE * opening.noise
-    return evidence.along > 0.0 and evidence.agree
+def _noisy_shows(opening: Opening, evidence: Evidence, now: Standing) -> bool:
+    """Whether the members' places part the gradients far enough, and not by chance.
+
+    In a random direction lies an even share of the mini-batches' noise.
+    """
+    chance = math.sqrt(now.psi * opening.noise / ((now.members - 1) * now.d))
+    excess = evidence.apart - opening.noise
+    return (
+        evidence.along > BEYOND_CHANCE * chance and excess > APART * now.members * opening.slope**2
+    )
+
+
+def _after_noisy(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
+    return replace(opening, stage=Stage.DONE, curvature=evidence.curvature)
+
+
+def _tried(opening: Opening) -> Opening:
+    return replace(opening, rounds=opening.rounds + 1)
 
 
 def _scaled(opening: Opening, factor: float) -> Opening:
@@ -148,5 +199,11 @@ def _scaled(opening: Opening, factor: float) -> Opening:
 
 
 def _given_up(opening: Opening) -> Opening:
-    """No curvature to be seen: spread the members by the natural length and begin."""
-    return replace(opening, stage=Stage.DONE, along=opening.natural, across=opening.natural)
+    """No curvature to be seen: spread the members, and let the steps be, of natural length."""
+    return replace(
+        opening,
+        stage=Stage.DONE,
+        along=opening.natural,
+        across=opening.natural,
+        curvature=opening.slope / opening.natural,
+    )

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
 from array_api_compat import array_namespace, device
 
 Array: TypeAlias = Any
@@ -32,13 +33,18 @@ Eps: TypeAlias = float | Literal["relative"]
 
 ALPHA = 0.9
 EPS = 1e-4
-# Of the largest eigenvalue. Below it the products of float32 gradients are rounding.
+# Of the largest eigenvalue. Products of float32 numbers are only trusted well above it.
 RELATIVE_EPS = 1e-8
+# Of the largest eigenvalue: what is left of a zero after float64 arithmetic.
+ROUNDING = 1e-13
 # Columns multiplied at a time: N × BLOCK float32 numbers stay in a core's own cache, and
 # single precision never sums more than this many products.
 BLOCK = 16_384
 # Outside this range the squares of float32 gradients lose digits or overflow.
 FLOAT32_SQUARES = (1e-25, 1e30)
+# Where a result is this small a part of what it is the difference of, float32 products leave
+# too few digits of it.
+CANCELLED = 1e-3
 TINY = 1e-300
 
 
@@ -92,10 +98,13 @@ def _blocks(xp: Any, rows: Array) -> Array:
 
 def _gram_wide(rows: Array, columns: Array) -> Array:
     total = 0.0
-    for start in range(0, rows.shape[1], BLOCK):
-        left, right = (_float64(a[:, start : start + BLOCK]) for a in (rows, columns))
-        total = total + left @ right.T
+    for block in _slices(rows.shape[1]):
+        total = total + _float64(rows[:, block]) @ _float64(columns[:, block]).T
     return total
+
+
+def _slices(d: int) -> list[slice]:
+    return [slice(start, min(start + BLOCK, d)) for start in range(0, d, BLOCK)]
 
 
 def _float64(a: Array) -> Array:
@@ -103,18 +112,30 @@ def _float64(a: Array) -> Array:
     return xp.astype(a, xp.float64)
 
 
-def loses_digits(squares: Array) -> bool:
-    """Whether float32 products of this size are too small or too large to be trusted."""
-    xp = array_namespace(squares)
-    largest = float(xp.max(squares))
+def loses_digits(found: Grams) -> bool:
+    """Whether these products of float32 numbers are too inexact for the solve.
+
+    They are when squares under- or overflow, when all gradients are nearly parallel, and when
+    the members are close together far from the origin: each is the small difference of large
+    numbers, or no number at all.
+    """
+    xp = array_namespace(found.gg)
+    squares = xp.linalg.diagonal(found.gg)
     low, high = FLOAT32_SQUARES
-    return largest != 0.0 and not low < largest < high
+    if not low < float(xp.max(squares)) < high:
+        return True
+    parallel = found.gg**2 >= (1.0 - CANCELLED) * squares[:, None] * squares[None, :]
+    along = xp.abs(normal_equations(found).b)
+    largest = float(xp.max(xp.abs(found.gt))) * squares.shape[0]
+    return bool(xp.all(parallel)) or not float(xp.max(along)) > CANCELLED * largest
 
 
 def grams(thetas: Array, grads: Array) -> Grams:
     """The two Gram matrices of Lemma 1."""
-    found = Grams(gram(grads, grads), gram(grads, thetas))
-    if grads.dtype == array_namespace(grads).float32 and loses_digits(found.gg):
+    # Float32 products that overflow are made again, in float64: nothing to warn of.
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = Grams(gram(grads, grads), gram(grads, thetas))
+    if grads.dtype == array_namespace(grads).float32 and loses_digits(found):
         found = Grams(gram(grads, grads, wide=True), gram(grads, thetas, wide=True))
     return found
 
@@ -123,7 +144,9 @@ def normal_equations(found: Grams) -> System:
     """``A = GGᵀ ∘ L`` and ``b = (GΘᵀ ∘ L) 1`` of Lemma 1."""
     xp = array_namespace(found.gg)
     lap = laplacian(found.gg.shape[0], found.gg)
-    return System(found.gg * lap, xp.sum(found.gt * lap, axis=1))
+    # A gradient with Inf makes NaN here, which the caller is to refuse; not a warning.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return System(found.gg * lap, xp.sum(found.gt * lap, axis=1))
 
 
 def free_steps(system: System, alpha: float = ALPHA, eps: Eps = EPS) -> Array:
@@ -136,7 +159,8 @@ def free_steps(system: System, alpha: float = ALPHA, eps: Eps = EPS) -> Array:
 def _clipped(eigenvalues: Array, eps: Eps) -> Array:
     """Eigenvalues (ascending) clipped from below at ε (appendix, "Practical Modifications")."""
     xp = array_namespace(eigenvalues)
-    floor = RELATIVE_EPS * float(eigenvalues[-1]) if eps == "relative" else eps
+    largest = float(eigenvalues[-1])
+    floor = RELATIVE_EPS * largest if eps == "relative" else eps or ROUNDING * largest
     return xp.clip(eigenvalues, min=max(floor, TINY))
 
 
@@ -144,11 +168,15 @@ def tied_step(system: System, alpha: float = ALPHA, eps: Eps = "relative") -> fl
     """The minimiser of Ψ when all members must take the same step.
 
     ``η = −α · Σ (gᵢ−ḡ)·(θᵢ−θ̄) / Σ ‖gᵢ−ḡ‖²``: for two members the Barzilai–Borwein
-    step of their difference. On a convex function it is never an ascent.
+    step of their difference. On a convex function it is never an ascent, and it is zero where
+    the gradients are the same to rounding: there is nothing to go by.
     """
     xp = array_namespace(system.a)
+    apart, trace = float(xp.sum(system.a)), float(xp.linalg.trace(system.a))
+    if not apart > ROUNDING * trace:
+        return 0.0
     floor = 0.0 if eps == "relative" else eps * system.a.shape[0]
-    return -alpha * float(xp.sum(system.b)) / max(float(xp.sum(system.a)), floor, TINY)
+    return -alpha * float(xp.sum(system.b)) / max(apart, floor, TINY)
 
 
 def condition(system: System, eps: Eps = EPS) -> float:
@@ -169,8 +197,7 @@ def spread_after(psi: float, system: System, steps: Array) -> float:
 def spread(thetas: Array) -> float:
     """Ψ, the paper's eq. 3: the squared distances of the members to their mean, summed."""
     xp = array_namespace(thetas)
-    blocks = range(0, thetas.shape[1], BLOCK)
-    return float(sum(_spread(xp, thetas[:, start : start + BLOCK]) for start in blocks))
+    return float(sum(_spread(xp, thetas[:, block]) for block in _slices(thetas.shape[1])))
 
 
 def _spread(xp: Any, block: Array) -> Array:
@@ -232,6 +259,12 @@ def check_members(thetas: Array, grads: Array) -> None:
         raise ValueError(
             "thetas and grads must both have shape (members, d), one member a row, but have "
             f"shapes {tuple(thetas.shape)} and {tuple(grads.shape)}."
+        )
+    xp = array_namespace(thetas, grads)
+    if thetas.dtype != grads.dtype or not xp.isdtype(grads.dtype, "real floating"):
+        raise TypeError(
+            "thetas and grads must have one real floating-point dtype, but have "
+            f"{thetas.dtype} and {grads.dtype}: convert them first."
         )
     check_count(thetas.shape[0])
 

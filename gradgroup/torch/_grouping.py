@@ -142,8 +142,7 @@ class GradientGrouping(torch.optim.Optimizer):
         # One number from the global generator, so that torch.manual_seed decides the members.
         seed = int(torch.randint(2**31, ()))
         rule = resolve(direction)
-        self._settings = Settings(members, rule, spread, safeguard, publish, seed)
-        self._per_group = per_group
+        self._settings = Settings(members, rule, spread, safeguard, publish, per_group, seed)
         self._forget()
         super().__init__(params, {"alpha": alpha, "eps": eps, "weight_decay": weight_decay})
 
@@ -167,7 +166,7 @@ class GradientGrouping(torch.optim.Optimizer):
         self._unload()
         super().add_param_group(param_group)
         group = self.param_groups[-1] = Group(self.param_groups[-1])
-        check_group(group, self.param_groups[0], self._per_group)
+        check_group(group, self.param_groups[0], self._settings.per_group)
 
     # Rounds: a gradient at every member.
 
@@ -190,7 +189,7 @@ class GradientGrouping(torch.optim.Optimizer):
         ...     loss = torch.nn.functional.mse_loss(model(xi), yi)
         ...     loss.backward()
         ...     member.loss = loss
-        >>> opt.step()
+        >>> loss = opt.step()
         """
         self._prepare()
         for i in range(self._settings.members):
@@ -326,22 +325,21 @@ class GradientGrouping(torch.optim.Optimizer):
         self._unscale()
         losses = _numbers(raw)
         finite = all(solve.finite() for solve in self._solves)
-        if finite and (losses is None or np.isfinite(losses).all()):
+        if not finite or (losses is not None and not np.isfinite(losses).all()):
             for solve in self._solves:
-                solve.advance(losses)
-        else:
-            self._refuse()
+                solve.refuse()
+            self._say_refused()
+        elif not all([solve.advance(losses) for solve in self._solves]):  # noqa: C419
+            self._say_refused()
         self.zero_grad()
         return _mean(raw)
 
-    def _refuse(self) -> None:
-        for solve in self._solves:
-            solve.refuse()
+    def _say_refused(self) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                "A loss or a gradient was NaN or Inf: the step was refused and the parameters "
-                "are unchanged. This is said once; diagnostics.refused counts such steps.",
+                "A loss, a gradient or a step was NaN, Inf or too large: the step was refused and "
+                "the parameters are unchanged. This is said once; diagnostics.refused counts them.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -373,7 +371,7 @@ class GradientGrouping(torch.optim.Optimizer):
         """
         self._load()
         found = [solve.diagnostics() for solve in self._solves]
-        return found if self._per_group else found[0]
+        return found if self._settings.per_group else found[0]
 
     # Books.
 
@@ -413,7 +411,7 @@ class GradientGrouping(torch.optim.Optimizer):
             return
         shared: dict[int, list[tuple[int, Bucket]]] = defaultdict(list)
         for number, bucket in buckets_of(self.param_groups, self._settings.members):
-            shared[number if self._per_group else 0].append((number, bucket))
+            shared[number if self._settings.per_group else 0].append((number, bucket))
         self._solves = [self._solve(found) for found in shared.values()]
         self.state.clear()
 
@@ -474,8 +472,8 @@ class GradientGrouping(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._saved():
-            kept = {"_settings": self._settings, "_per_group": self._per_group}
-            return super().__getstate__() | {"state": defaultdict(dict, self.state)} | kept
+            own = {"_settings": self._settings, "state": defaultdict(dict, self.state)}
+            return super().__getstate__() | own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._forget()

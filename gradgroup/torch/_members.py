@@ -123,12 +123,14 @@ class Bucket:
         """The two Gram matrices of Lemma 1, float64, in the main memory."""
         if directions is not None:
             return Grams(*(g.cpu() for g in grams(self.thetas, directions)))
-        n = self.members
-        products = gram(self.grads, self.rows)
-        if self.rows.dtype == torch.float32 and loses_digits(products[:, n:]):
-            products = gram(self.grads, self.rows, wide=True)
+        found = self._split(gram(self.grads, self.rows))
+        if self.rows.dtype == torch.float32 and loses_digits(found):
+            found = self._split(gram(self.grads, self.rows, wide=True))
+        return found
+
+    def _split(self, products: Tensor) -> Grams:
         products = products.cpu()
-        return Grams(gg=products[:, n:], gt=products[:, :n])
+        return Grams(gg=products[:, self.members :], gt=products[:, : self.members])
 
     def move(self, steps: Tensor, weights: Tensor, directions: Tensor | None = None) -> None:
         """``Θ ← Θ + diag(η) G``, and the point ``weightsᵀ Θ`` to the model."""
@@ -146,13 +148,14 @@ class Bucket:
 
     def penalty(self, weight: float) -> Tensor:
         """``λ/2 ‖θ‖²`` of each member."""
-        return 0.5 * weight * torch.linalg.vector_norm(self.thetas, dim=1).double().square().cpu()
+        norms: Tensor = torch.linalg.vector_norm(self.thetas, dim=1)
+        return 0.5 * weight * norms.double().square().cpu()
 
     def directions(self, rule: Direction) -> Tensor:
         """What a rule makes of the gradients, its state kept in the bucket."""
         state = {**self.arrays, **self.numbers}
-        directions: Tensor
-        directions, state = rule(self.grads, self.thetas, state)
+        found, state = rule(self.grads, self.thetas, state)
+        directions: Tensor = found
         if directions.shape != self.grads.shape:
             raise ValueError(
                 f"direction must return directions of the shape of the gradients, "
@@ -160,10 +163,11 @@ class Bucket:
             )
         self.arrays = {key: v for key, v in state.items() if isinstance(v, Tensor)}
         self.numbers = {key: v for key, v in state.items() if not isinstance(v, Tensor)}
-        if self.unused:
-            directions = directions.clone()
-            self._clear_unused(directions)
-        return directions
+        if not self.unused:
+            return directions
+        kept = directions.clone()
+        self._clear_unused(kept)
+        return kept
 
     def _clear_unused(self, rows: Tensor) -> None:
         for i, k in self.unused:

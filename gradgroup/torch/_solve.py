@@ -48,6 +48,7 @@ class Settings(NamedTuple):
     spread: float | str
     safeguard: bool
     publish: str
+    per_group: bool
     seed: int
 
 
@@ -99,6 +100,13 @@ class Solve:
     def finite(self) -> bool:
         return _is_finite(self.system)
 
+    def _evidence(self, losses: Array | None) -> core.Evidence:
+        evidence = core.gather(self.system, losses)
+        if self.settings.per_group:
+            # The losses tell of the other groups' parameters too: only the gradients are ours.
+            evidence = evidence._replace(agree=evidence.along > 0.0)
+        return evidence
+
     def refuse(self) -> None:
         """Count a round that moves nothing; one that opened too wide is tried closer."""
         self.refused += 1
@@ -110,21 +118,22 @@ class Solve:
                 bucket.contract(factor)
             self.opening = closer
 
-    def advance(self, losses: Array | None) -> None:
-        """Spread the members, or move them one step."""
+    def advance(self, losses: Array | None) -> bool:
+        """Spread the members, or move them one step; False when the step was refused."""
         if losses is not None:
             losses = losses + sum(bucket.penalty(w).numpy() for bucket, w in self._decayed())
+        evidence = self._evidence(losses)
         if self.opening.done:
-            self._move(losses)
-        else:
-            self._open(core.gather(self.system, losses))
+            return self._move(evidence, losses)
+        self._open(evidence)
+        return True
 
     # Spreading the members.
 
     def _open(self, evidence: core.Evidence) -> None:
-        self.opening = core.advance(
-            self.opening, evidence, self.settings.members, self.spread(), self._size()
-        )
+        d = sum(bucket.size for bucket in self.buckets)
+        now = core.Standing(self.settings.members, d, self.spread(), self._size())
+        self.opening = core.advance(self.opening, evidence, now)
         if self.opening.done and self.settings.rule is None:
             self.guard = core.Guard(curvature=self.opening.curvature)
         if self.opening.stage is not core.Stage.LOOK:
@@ -132,7 +141,9 @@ class Solve:
 
     def _place(self, slope: float) -> None:
         n = self.settings.members
-        line = torch.tensor(core.positions(n), dtype=torch.float64) * (self.opening.along / slope)
+        # Gradients that cancel have no common direction to spread along.
+        length = self.opening.along / slope if slope else 0.0
+        line = torch.tensor(core.positions(n), dtype=torch.float64) * length
         size = sum(bucket.size for bucket in self.buckets)
         each = self.opening.across / math.sqrt(size * (n - 1) / n)
         for number, bucket in enumerate(self.buckets):
@@ -160,35 +171,44 @@ class Solve:
 
     # Moving them.
 
-    def _move(self, losses: Array | None) -> None:
-        evidence = core.gather(self.system, losses)
-        if self.settings.rule is None:
-            self._go([None] * len(self.buckets), self.system, evidence, losses)
-            return
-        along = [bucket.directions(self.settings.rule) for bucket in self.buckets]
-        pairs = list(zip(self.buckets, along, strict=True))
-        system = self._system(bucket.grams(directions) for bucket, directions in pairs)
-        if not _is_finite(system):
+    def _move(self, evidence: core.Evidence, losses: Array | None) -> bool:
+        along, system = self._directions()
+        if along:
+            # Along p = B g the descent lemma holds in the metric of B: g·p stands for ‖g‖².
+            products = (
+                (b.grads * p).sum().item() for b, p in zip(self.buckets, along, strict=True)
+            )
+            steep = sum(products) / self.settings.members
+            of_along = core.gather(system, steep=steep)
+            evidence = of_along._replace(loss=evidence.loss, agree=evidence.agree)
+        steps = self._steps(system, evidence) if _is_finite(system) else [math.nan]
+        if not self._representable(steps, system):
             self.refuse()
-            return
-        # Along p = B g the descent lemma holds in the metric of B: g·p stands for ‖g‖².
-        steep = sum(float((bucket.grads * p).sum()) for bucket, p in pairs) / self.settings.members
-        of_along = core.gather(system, steep=steep)
-        evidence = of_along._replace(loss=evidence.loss, agree=evidence.agree)
-        self._go(along, system, evidence, losses)
+            return False
+        self._go(steps, self._weights(losses), along or [None] * len(self.buckets))
+        return True
 
-    def _go(
-        self,
-        along: Sequence[Tensor | None],
-        system: core.System,
-        evidence: core.Evidence,
-        losses: Array | None,
-    ) -> None:
-        self.steps = self._steps(system, evidence)
-        self.weights = self._weights(losses)
-        steps, weights = (torch.tensor(x, dtype=torch.float64) for x in (self.steps, self.weights))
+    def _directions(self) -> tuple[list[Tensor], core.System]:
+        """What members move along if not their gradients, and the system that solves for it."""
+        if self.settings.rule is None:
+            return [], self.system
+        along = [bucket.directions(self.settings.rule) for bucket in self.buckets]
+        pairs = zip(self.buckets, along, strict=True)
+        return along, self._system(bucket.grams(directions) for bucket, directions in pairs)
+
+    def _representable(self, steps: list[float], system: core.System) -> bool:
+        """Whether the steps, and the distances they go, are numbers in the members' precision."""
+        largest = min(torch.finfo(bucket.rows.dtype).max for bucket in self.buckets)
+        lengths = np.sqrt(np.diagonal(system.a) / (self.settings.members - 1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            distances = np.abs(steps) * np.maximum(lengths, 1.0)
+        return bool((distances < 1e-3 * largest).all())
+
+    def _go(self, steps: list[float], weights: list[float], along: Sequence[Tensor | None]) -> None:
+        self.steps, self.weights = steps, weights
+        moves, combination = (torch.tensor(x, dtype=torch.float64) for x in (steps, weights))
         for bucket, directions in zip(self.buckets, along, strict=True):
-            bucket.move(steps, weights, directions)
+            bucket.move(moves, combination, directions)
 
     def _steps(self, system: core.System, evidence: core.Evidence) -> list[float]:
         if not self.settings.safeguard:
