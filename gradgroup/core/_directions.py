@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from array_api_compat import array_namespace
-
+from gradgroup.core._namespace import namespace
 from gradgroup.core._solve import Array
 
 State: TypeAlias = dict[str, Any]
@@ -44,7 +43,7 @@ def rmsprop(
     grads: Array, thetas: Array, state: State, *, beta: float = 0.99, tiny: float = 1e-8
 ) -> tuple[Array, State]:
     """Gradients divided by the root of a running mean of their squares."""
-    xp = array_namespace(grads)
+    xp = namespace(grads)
     square = state["square"] if state else xp.zeros_like(grads)
     square = beta * square + (1.0 - beta) * grads * grads
     return grads / (xp.sqrt(square) + tiny), {"square": square}
@@ -59,7 +58,7 @@ def adam(
     tiny: float = 1e-8,
 ) -> tuple[Array, State]:
     """Adam: a running mean of gradients over the root of that of their squares."""
-    xp = array_namespace(grads)
+    xp = namespace(grads)
     nothing = xp.zeros_like(grads)
     mean = betas[0] * state.get("mean", nothing) + (1.0 - betas[0]) * grads
     square = betas[1] * state.get("square", nothing) + (1.0 - betas[1]) * grads * grads
@@ -74,7 +73,7 @@ def lbfgs(grads: Array, thetas: Array, state: State, *, history: int = 10) -> tu
 
     Pairs without positive curvature are left out, member by member.
     """
-    xp = array_namespace(grads)
+    xp = namespace(grads)
     if not state:
         empty = xp.zeros_like(grads)[None, ...][:0, ...]
         return grads, {
@@ -97,7 +96,7 @@ def lbfgs(grads: Array, thetas: Array, state: State, *, history: int = 10) -> tu
 
 def _two_loops(grads: Array, moves: Array, changes: Array) -> Array:
     """The two-loop recursion for all members at once; pairs are (history, N, d)."""
-    xp = array_namespace(grads)
+    xp = namespace(grads)
     curvature = xp.sum(moves * changes, axis=-1, keepdims=True)
     length = xp.sum(changes * changes, axis=-1, keepdims=True)
     sound = curvature > 1e-10 * length
@@ -117,7 +116,7 @@ def _two_loops(grads: Array, moves: Array, changes: Array) -> Array:
 
 def _newest_scale(sound: Array, curvature: Array, length: Array) -> Array:
     """``sᵀy / yᵀy`` of each member's newest sound pair: the scale of the inverse Hessian."""
-    xp = array_namespace(curvature)
+    xp = namespace(curvature)
     scale = xp.ones_like(curvature[0, ...])
     for i in range(curvature.shape[0]):
         here = sound[i, ...]

@@ -34,8 +34,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from array_api_compat import array_namespace
-
+from gradgroup.core._namespace import namespace
 from gradgroup.core._solve import Array, System, positions
 
 # Part of the ceiling's height above the present loss that is left after a step: it comes
@@ -94,7 +93,7 @@ class Guard:
 
 def gather(system: System, losses: Array | None = None, steep: float | None = None) -> Evidence:
     """Read the evidence off the normal equations of the gradients and the members' losses."""
-    xp = array_namespace(system.a)
+    xp = namespace(system.a)
     n = system.b.shape[0]
     apart, trace = max(float(xp.sum(system.a)), 0.0), float(xp.linalg.trace(system.a))
     squares = trace / (n - 1)
@@ -114,7 +113,7 @@ def _could_be_convex(rise: Array, losses: Array | None) -> bool:
 
     Without losses what remains is that gradients of a convex function are monotone.
     """
-    xp = array_namespace(rise)
+    xp = namespace(rise)
     if losses is None:
         return float(xp.sum(rise)) > 0.0
     return bool(xp.all(losses - xp.mean(losses) <= rise)) and float(xp.sum(rise)) > 0.0

@@ -23,10 +23,13 @@ precision of the members. The rows of ``L`` sum to zero, hence moving the origin
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
+
+from gradgroup.core._namespace import namespace
 
 Array: TypeAlias = Any
 Eps: TypeAlias = float | Literal["relative"]
@@ -68,9 +71,13 @@ class System(NamedTuple):
 
 def laplacian(members: int, like: Array) -> Array:
     """The Laplacian ``N·I − 11ᵀ`` of the complete graph, as an array like ``like``."""
-    xp = array_namespace(like)
-    where = {"dtype": xp.float64, "device": device(like)}
-    return members * xp.eye(members, **where) - xp.ones((members, members), **where)
+    return _laplacian(members, namespace(like), device(like))
+
+
+@lru_cache(maxsize=64)
+def _laplacian(members: int, xp: Any, where: Any) -> Array:
+    ones = xp.ones((members, members), dtype=xp.float64, device=where)
+    return members * xp.eye(members, dtype=xp.float64, device=where) - ones
 
 
 def gram(rows: Array, columns: Array, *, wide: bool = False) -> Array:
@@ -80,7 +87,7 @@ def gram(rows: Array, columns: Array, *, wide: bool = False) -> Array:
     taken in float64; ``wide=True`` multiplies in float64 as well, at a fraction of the
     speed, and is what half precision always gets.
     """
-    xp = array_namespace(rows, columns)
+    xp = namespace(rows, columns)
     if wide or rows.dtype not in (xp.float32, xp.float64):
         return _gram_wide(rows, columns)
     whole = rows.shape[1] - rows.shape[1] % BLOCK
@@ -108,7 +115,7 @@ def _slices(d: int) -> list[slice]:
 
 
 def _float64(a: Array) -> Array:
-    xp = array_namespace(a)
+    xp = namespace(a)
     return xp.astype(a, xp.float64)
 
 
@@ -119,15 +126,17 @@ def loses_digits(found: Grams) -> bool:
     the members are close together far from the origin: each is the small difference of large
     numbers, or no number at all.
     """
-    xp = array_namespace(found.gg)
+    xp = namespace(found.gg)
     squares = xp.linalg.diagonal(found.gg)
     low, high = FLOAT32_SQUARES
     if not low < float(xp.max(squares)) < high:
         return True
-    parallel = found.gg**2 >= (1.0 - CANCELLED) * squares[:, None] * squares[None, :]
-    along = xp.abs(normal_equations(found).b)
-    largest = float(xp.max(xp.abs(found.gt))) * squares.shape[0]
-    return bool(xp.all(parallel)) or not float(xp.max(along)) > CANCELLED * largest
+    parallel = found.gg**2 >= (1.0 - CANCELLED) * squares[:, None] * squares
+    if bool(xp.all(parallel)):
+        return True
+    own, all_others = xp.linalg.diagonal(found.gt), xp.sum(found.gt, axis=1)
+    apart = xp.abs(squares.shape[0] * own - all_others)
+    return not float(xp.max(apart)) > CANCELLED * float(xp.max(xp.abs(all_others)))
 
 
 def grams(thetas: Array, grads: Array) -> Grams:
@@ -135,14 +144,14 @@ def grams(thetas: Array, grads: Array) -> Grams:
     # Float32 products that overflow are made again, in float64: nothing to warn of.
     with np.errstate(over="ignore", invalid="ignore"):
         found = Grams(gram(grads, grads), gram(grads, thetas))
-    if grads.dtype == array_namespace(grads).float32 and loses_digits(found):
+    if grads.dtype == namespace(grads).float32 and loses_digits(found):
         found = Grams(gram(grads, grads, wide=True), gram(grads, thetas, wide=True))
     return found
 
 
 def normal_equations(found: Grams) -> System:
     """``A = GGᵀ ∘ L`` and ``b = (GΘᵀ ∘ L) 1`` of Lemma 1."""
-    xp = array_namespace(found.gg)
+    xp = namespace(found.gg)
     lap = laplacian(found.gg.shape[0], found.gg)
     # A gradient with Inf makes NaN here, which the caller is to refuse; not a warning.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -151,14 +160,14 @@ def normal_equations(found: Grams) -> System:
 
 def free_steps(system: System, alpha: float = ALPHA, eps: Eps = EPS) -> Array:
     """Lemma 1 with the paper's α and its clip: a step of its own for every member."""
-    xp = array_namespace(system.a)
+    xp = namespace(system.a)
     values, vectors = xp.linalg.eigh(system.a)
     return -alpha * (vectors @ ((vectors.T @ system.b) / _clipped(values, eps)))
 
 
 def _clipped(eigenvalues: Array, eps: Eps) -> Array:
     """Eigenvalues (ascending) clipped from below at ε (appendix, "Practical Modifications")."""
-    xp = array_namespace(eigenvalues)
+    xp = namespace(eigenvalues)
     largest = float(eigenvalues[-1])
     floor = RELATIVE_EPS * largest if eps == "relative" else eps or ROUNDING * largest
     return xp.clip(eigenvalues, min=max(floor, TINY))
@@ -171,7 +180,7 @@ def tied_step(system: System, alpha: float = ALPHA, eps: Eps = "relative") -> fl
     step of their difference. On a convex function it is never an ascent, and it is zero where
     the gradients are the same to rounding: there is nothing to go by.
     """
-    xp = array_namespace(system.a)
+    xp = namespace(system.a)
     apart, trace = float(xp.sum(system.a)), float(xp.linalg.trace(system.a))
     if not apart > ROUNDING * trace:
         return 0.0
@@ -181,14 +190,14 @@ def tied_step(system: System, alpha: float = ALPHA, eps: Eps = "relative") -> fl
 
 def condition(system: System, eps: Eps = EPS) -> float:
     """Condition number of the system that :func:`free_steps` solves, after its clip."""
-    xp = array_namespace(system.a)
+    xp = namespace(system.a)
     values = _clipped(xp.linalg.eigvalsh(system.a), eps)
     return float(values[-1]) / float(values[0])
 
 
 def spread_after(psi: float, system: System, steps: Array) -> float:
     """Ψ once the members have taken these steps, from what it was before (eq. 3)."""
-    xp = array_namespace(steps)
+    xp = namespace(steps)
     n = system.b.shape[0]
     rise = xp.sum(steps * (2.0 * system.b + system.a @ steps))
     return psi + float(rise / n)
@@ -196,7 +205,7 @@ def spread_after(psi: float, system: System, steps: Array) -> float:
 
 def spread(thetas: Array) -> float:
     """Ψ, the paper's eq. 3: the squared distances of the members to their mean, summed."""
-    xp = array_namespace(thetas)
+    xp = namespace(thetas)
     return float(sum(_spread(xp, thetas[:, block]) for block in _slices(thetas.shape[1])))
 
 
@@ -246,7 +255,7 @@ def step_sizes(thetas: Array, grads: Array, *, alpha: float = ALPHA, eps: Eps = 
     >>> np.allclose(steps, -1.0)
     True
     """
-    xp = array_namespace(thetas, grads)
+    xp = namespace(thetas, grads)
     check_members(thetas, grads)
     check_alpha(alpha)
     check_eps(eps)
@@ -260,7 +269,7 @@ def check_members(thetas: Array, grads: Array) -> None:
             "thetas and grads must both have shape (members, d), one member a row, but have "
             f"shapes {tuple(thetas.shape)} and {tuple(grads.shape)}."
         )
-    xp = array_namespace(thetas, grads)
+    xp = namespace(thetas, grads)
     if thetas.dtype != grads.dtype or not xp.isdtype(grads.dtype, "real floating"):
         raise TypeError(
             "thetas and grads must have one real floating-point dtype, but have "

@@ -235,7 +235,7 @@ class GradientGrouping(torch.optim.Optimizer):
         for solve in self._solves:
             solve.decay()
             solve.form()
-        if not all(solve.finite() for solve in self._solves):
+        if not all(solve.finite for solve in self._solves):
             # A GradScaler looks for Inf at the gradients in the model: the last member's.
             grad = next(p.grad for p in self._params() if p.grad is not None)
             grad.view(-1)[:1] = math.inf
@@ -324,14 +324,15 @@ class GradientGrouping(torch.optim.Optimizer):
             )
         self._unscale()
         losses = _numbers(raw)
-        finite = all(solve.finite() for solve in self._solves)
+        finite = all(solve.finite for solve in self._solves)
         if not finite or (losses is not None and not np.isfinite(losses).all()):
             for solve in self._solves:
                 solve.refuse()
             self._say_refused()
         elif not all([solve.advance(losses) for solve in self._solves]):  # noqa: C419
             self._say_refused()
-        self.zero_grad()
+        for p in self._params():
+            p.grad = None
         return _mean(raw)
 
     def _say_refused(self) -> None:
@@ -402,7 +403,7 @@ class GradientGrouping(torch.optim.Optimizer):
         for solve in self._solves:
             for bucket in solve.buckets:
                 if bucket.changed():
-                    bucket.follow(torch.tensor(solve.weights))
+                    bucket.follow(solve.served)
 
     @torch.no_grad()
     def _load(self) -> None:
@@ -430,7 +431,7 @@ class GradientGrouping(torch.optim.Optimizer):
         if record is not None and all(restored):
             solve.restore(record)
             for bucket in buckets:
-                bucket.follow(torch.tensor(solve.weights))
+                bucket.follow(solve.served)
         else:
             solve.scatter()
         return solve

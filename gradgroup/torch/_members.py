@@ -23,7 +23,7 @@ from gradgroup.core._solve import BLOCK, loses_digits
 
 # Columns moved and published at a time: small enough that a member just moved is still in
 # cache when it is published, large enough that calls cost nothing.
-CHUNK = 16 * BLOCK
+CHUNK = 32 * BLOCK
 # Before the names of a direction's arrays in a parameter's state.
 DIRECTION = "direction."
 
@@ -120,26 +120,26 @@ class Bucket:
     # The solve's view of the members.
 
     def grams(self, directions: Tensor | None = None) -> Grams:
-        """The two Gram matrices of Lemma 1, float64, in the main memory."""
+        """The two Gram matrices of Lemma 1, as NumPy arrays of float64."""
         if directions is not None:
-            return Grams(*(g.cpu() for g in grams(self.thetas, directions)))
+            return Grams(*(g.cpu().numpy() for g in grams(self.thetas, directions)))
         found = self._split(gram(self.grads, self.rows))
         if self.rows.dtype == torch.float32 and loses_digits(found):
             found = self._split(gram(self.grads, self.rows, wide=True))
         return found
 
     def _split(self, products: Tensor) -> Grams:
-        products = products.cpu()
-        return Grams(gg=products[:, self.members :], gt=products[:, : self.members])
+        numbers = products.cpu().numpy()
+        return Grams(gg=numbers[:, self.members :], gt=numbers[:, : self.members])
 
-    def move(self, steps: Tensor, weights: Tensor, directions: Tensor | None = None) -> None:
-        """``Θ ← Θ + diag(η) G``, and the point ``weightsᵀ Θ`` to the model."""
+    def move(self, steps: Tensor, served: int | None, directions: Tensor | None = None) -> None:
+        """``Θ ← Θ + diag(η) G``; then publish the mean, or the member that is served."""
         along = self.grads if directions is None else directions
         factor = steps.to(self.rows)[:, None]
         for chunk, homes, parts in self.chunks:
             thetas = self.thetas[:, chunk]
             thetas.addcmul_(along[:, chunk], factor)
-            _publish(thetas, weights.to(self.rows), homes, parts)
+            _publish(thetas, served, homes, parts)
 
     def decay(self, weight: float) -> None:
         """``G ← G + λΘ`` wherever there is a gradient."""
@@ -210,9 +210,11 @@ class Bucket:
         """Whether somebody wrote to the model's parameters since we did."""
         return self.versions != [p._version for p in self.params]
 
-    def follow(self, weights: Tensor) -> None:
+    def follow(self, served: int | None) -> None:
         """Move the members along with parameters that were changed from outside."""
-        shift = self.centre() - torch.mv(self.thetas.T, weights.to(self.rows))
+        published = torch.empty_like(self.thetas[0])
+        _serve(self.thetas, served, published)
+        shift = self.centre() - published
         rounding = 8 * torch.finfo(shift.dtype).eps * self.thetas.abs().max()
         if shift.abs().max() > rounding:
             self.thetas += shift
@@ -253,12 +255,23 @@ class Bucket:
             )
 
 
-def _publish(thetas: Tensor, weights: Tensor, homes: list[Tensor], parts: list[slice]) -> None:
+def _publish(thetas: Tensor, served: int | None, homes: list[Tensor], parts: list[slice]) -> None:
     if len(homes) == 1:
-        torch.mv(thetas.T, weights, out=homes[0])
+        _serve(thetas, served, homes[0])
+        return
+    point = torch.empty_like(thetas[0])
+    _serve(thetas, served, point)
+    torch._foreach_copy_(homes, [point[part] for part in parts])
+
+
+def _serve(thetas: Tensor, served: int | None, out: Tensor) -> None:
+    """The mean of the members, or one of them."""
+    if served is not None:
+        out.copy_(thetas[served])
+    elif len(thetas) == 2:
+        torch.lerp(thetas[0], thetas[1], 0.5, out=out)  # one pass; a reduction takes longer
     else:
-        point = torch.mv(thetas.T, weights)
-        torch._foreach_copy_(homes, [point[part] for part in parts])
+        torch.sum(thetas, 0, out=out).mul_(1.0 / len(thetas))
 
 
 def _columns(params: Sequence[Tensor]) -> list[slice]:

@@ -65,24 +65,26 @@ class Solve:
     opening: core.Opening = field(default_factory=core.Opening)
     guard: core.Guard = field(default_factory=core.Guard)
     steps: list[float] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-    """The published point as a combination of the members."""
+    served: int | None = None
+    """The member that is the published point; None for the mean of all."""
     refused: int = 0
     guarded: int = 0
     system: core.System = field(init=False)
     """The normal equations of the last round's gradients."""
+    finite: bool = True
+    """Whether there is no NaN or Inf in them."""
 
     def __post_init__(self) -> None:
         n = self.settings.members
         self.system = core.System(np.eye(n), np.zeros(n))
         self.steps = self.steps or [0.0] * n
-        self.weights = self.weights or [1.0 / n] * n
         if self.settings.spread != "auto":
             self.opening = replace(self.opening, stage=core.Stage.DONE)
 
     def form(self) -> None:
         """The normal equations, from the gradients in the buckets."""
         self.system = self._system(bucket.grams() for bucket in self.buckets)
+        self.finite = _is_finite(self.system)
 
     def decay(self, scale: float = 1.0) -> None:
         """Add the gradient of the penalty ``λ/2 ‖θ‖²``, times ``scale``."""
@@ -95,10 +97,7 @@ class Solve:
     @staticmethod
     def _system(found: Iterable[core.Grams]) -> core.System:
         gg, gt = (sum(parts) for parts in zip(*found, strict=True))
-        return core.normal_equations(core.Grams(gg.numpy(), gt.numpy()))
-
-    def finite(self) -> bool:
-        return _is_finite(self.system)
+        return core.normal_equations(core.Grams(gg, gt))
 
     def _evidence(self, losses: Array | None) -> core.Evidence:
         evidence = core.gather(self.system, losses)
@@ -181,11 +180,11 @@ class Solve:
             steep = sum(products) / self.settings.members
             of_along = core.gather(system, steep=steep)
             evidence = of_along._replace(loss=evidence.loss, agree=evidence.agree)
-        steps = self._steps(system, evidence) if _is_finite(system) else [math.nan]
-        if not self._representable(steps, system):
+        steps = self._steps(system, evidence) if _is_finite(system) else None
+        if steps is None or not self._representable(steps, system):
             self.refuse()
             return False
-        self._go(steps, self._weights(losses), along or [None] * len(self.buckets))
+        self._go(steps, self._served(losses), along or [None] * len(self.buckets))
         return True
 
     def _directions(self) -> tuple[list[Tensor], core.System]:
@@ -199,16 +198,17 @@ class Solve:
     def _representable(self, steps: list[float], system: core.System) -> bool:
         """Whether the steps, and the distances they go, are numbers in the members' precision."""
         largest = min(torch.finfo(bucket.rows.dtype).max for bucket in self.buckets)
-        lengths = np.sqrt(np.diagonal(system.a) / (self.settings.members - 1))
-        with np.errstate(over="ignore", invalid="ignore"):
-            distances = np.abs(steps) * np.maximum(lengths, 1.0)
-        return bool((distances < 1e-3 * largest).all())
+        lengths = [math.sqrt(square) for square in np.diagonal(system.a).tolist()]
+        return all(
+            abs(step) * max(length, 1.0) < 1e-3 * largest
+            for step, length in zip(steps, lengths, strict=True)
+        )
 
-    def _go(self, steps: list[float], weights: list[float], along: Sequence[Tensor | None]) -> None:
-        self.steps, self.weights = steps, weights
-        moves, combination = (torch.tensor(x, dtype=torch.float64) for x in (steps, weights))
+    def _go(self, steps: list[float], served: int | None, along: Sequence[Tensor | None]) -> None:
+        self.steps, self.served = steps, served
+        moves = torch.tensor(steps, dtype=torch.float64)
         for bucket, directions in zip(self.buckets, along, strict=True):
-            bucket.move(moves, combination, directions)
+            bucket.move(moves, served, directions)
 
     def _steps(self, system: core.System, evidence: core.Evidence) -> list[float]:
         if not self.settings.safeguard:
@@ -219,16 +219,15 @@ class Solve:
         self.guarded += steps != [tied] * n
         return steps
 
-    def _weights(self, losses: Array | None) -> list[float]:
-        n = self.settings.members
+    def _served(self, losses: Array | None) -> int | None:
         if self.settings.publish == "mean":
-            return [1.0 / n] * n
+            return None
         if losses is None:
             raise RuntimeError(
                 'publish="best" must know the losses: set member.loss in the loop over members(), '
                 "or use step(closure)."
             )
-        return [float(i == int(losses.argmin())) for i in range(n)]
+        return int(losses.argmin())
 
     # Telling, saving and restoring.
 
@@ -248,7 +247,7 @@ class Solve:
             "opening": asdict(self.opening) | {"stage": int(self.opening.stage)},
             "guard": asdict(self.guard),
             "steps": self.steps,
-            "weights": self.weights,
+            "served": self.served,
             "refused": self.refused,
             "guarded": self.guarded,
             "seed": self.settings.seed,
@@ -261,11 +260,11 @@ class Solve:
         self.opening = core.Opening(**opening | {"stage": core.Stage(opening["stage"])})
         self.guard = core.Guard(**record["guard"])
         self.settings = self.settings._replace(seed=record["seed"])
-        for name in ("steps", "weights", "refused", "guarded"):
+        for name in ("steps", "served", "refused", "guarded"):
             setattr(self, name, record[name])
         for bucket, numbers in zip(self.buckets, record["numbers"], strict=True):
             bucket.numbers = dict(numbers)
 
 
 def _is_finite(system: core.System) -> bool:
-    return all(bool(np.isfinite(part).all()) for part in system)
+    return bool(np.isfinite(system.a).all() and np.isfinite(system.b).all())
