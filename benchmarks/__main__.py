@@ -6,7 +6,10 @@ import argparse
 import importlib
 import sys
 
-NAMES = {"step": "the time of an optimizer's step, without the gradients, and its memory"}
+NAMES = {
+    "step": "the time of an optimizer's step, without the gradients, and its memory",
+    "quadratics": "what each rule of the safeguard does, on quadratic functions",
+}
 
 
 def main() -> int:
