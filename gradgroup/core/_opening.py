@@ -19,10 +19,15 @@ It takes a few rounds of gradients, in which the centre stays where it is:
 - ``DONE``: members in random directions at the calibrated width, and also spread along ḡ, so
   that the steepest direction is never missing from their differences by bad luck.
 
-If the gradients differ at the centre, the members see mini-batches of their own. Then λ is
-lost in noise, but how much the gradients differ because of the members' places, beyond the
-mini-batches, can be told in random directions, each of which holds little of the noise. The
-members are widened until that is a quarter of the gradient itself: angles of about 50 degrees.
+If the gradients differ at the centre, the members see mini-batches of their own. Then λ is lost
+in noise, and so is any one round. But the noise is there before the members' places matter, and
+can be averaged over those rounds. The members are widened until their gradients differ clearly
+more than that, twice in a row; the excess, which grows with the square of the width, then tells
+the width at which it is as large as the gradient itself,
+
+    Σ ‖gᵢ−ḡ‖²  =  noise + N ‖ḡ‖²:
+
+two members' gradients are at right angles there, but for the noise.
 
 Conventions. Pure functions on a small record of Python numbers. The caller puts the members
 where ``along`` and ``across`` say: member i at ``centre + along·cᵢ·ḡ/‖ḡ‖ + across·uᵢ`` with
@@ -33,13 +38,15 @@ where ``along`` and ``across`` say: member i at ``centre + along·cᵢ·ḡ/‖�
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from gradgroup.core._guard import Evidence
 
+# The part of Σ‖gᵢ‖² that gradients at one point may differ by and still count as exact: between
+# what rounding leaves and what the largest mini-batches do.
+EXACT = 1e-10
 # Exact gradients. The first length, as a part of the natural one: small enough for any
 # conditioning. Growth while no curvature shows; growth at most to a length computed from
 # curvature that shows; how far from a length that was tried a computed one is taken untried.
@@ -50,13 +57,18 @@ FAR = 8.0
 # The line along the gradient, as part of the step to the lowest point on it.
 ALONG_PART = 0.5
 # Noisy gradients: the first length and the growth; how far the members' places are to part the
-# gradients, in units of the gradient's square; and how many standard deviations are no chance.
+# gradients, in units of the gradient's square; how far above the noise that must be, in standard
+# deviations (which are never taken for less than a part of the noise); and how many rounds must
+# have been noise alone before anything can stand out from it.
 FIRST_NOISY = 0.05
 WIDEN_NOISY = 2.0
-APART = 0.25
-BEYOND_CHANCE = 4.0
+APART = 1.0
+CLEARLY = 2.0
+LEAST_DEVIATION = 0.25
+QUIET_ROUNDS = 3
 # Rounds a stage may take before noise or flatness is taken as the answer.
 MOST_ROUNDS = 10
+MOST_ROUNDS_NOISY = 16
 
 
 class Stage(IntEnum):
@@ -80,7 +92,15 @@ class Opening:
     slope: float = 0.0
     """``‖ḡ‖`` at the centre."""
     noise: float = 0.0
-    """``Σ ‖gᵢ−ḡ‖²`` with all members at the centre: zero when they see the same samples."""
+    """``Σ ‖gᵢ−ḡ‖²`` without the members' places: zero when they see the same samples."""
+    scatter: float = 0.0
+    """Sum of squared deviations of that from its mean ``noise``, over the quiet rounds."""
+    cross: float = 0.0
+    """Mean of ``gᵢ·gⱼ`` over the quiet rounds: an estimate of ``‖ḡ‖²`` without the noise."""
+    quiet: int = 0
+    """Rounds in which nothing but noise was seen."""
+    shown: int = 0
+    """Rounds in a row in which more than noise was seen."""
     curvature: float = 0.0
     """``‖Aḡ‖²/ḡᵀAḡ``, the curvature the safeguard starts from."""
     rounds: int = 0
@@ -102,20 +122,16 @@ class Standing(NamedTuple):
     """The smallest length that is safely above the rounding of the parameters."""
 
 
-Shows: TypeAlias = Callable[[Opening, Evidence, Standing], bool]
-After: TypeAlias = Callable[[Opening, Evidence, Standing], Opening]
-
-
 def advance(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
     """Where to put the members after a round of gradients, and what it has shown."""
     if opening.stage is Stage.LOOK:
         return _after_look(opening, evidence, now)
-    shows, after, widen = _rules(opening)
-    if shows(opening, evidence, now):
+    if opening.noise > 0.0:
+        return _after_noisy(opening, evidence, now)
+    if evidence.along > 0.0 and evidence.agree:
+        after = _after_along if opening.stage is Stage.ALONG else _after_across
         return after(opening, evidence, now)
-    if opening.rounds < MOST_ROUNDS:
-        return _tried(_scaled(opening, widen))
-    return _given_up(opening)
+    return _wider(opening, WIDEN, MOST_ROUNDS)
 
 
 def retreat(opening: Opening) -> Opening:
@@ -123,15 +139,9 @@ def retreat(opening: Opening) -> Opening:
     return _tried(_scaled(opening, 1.0 / LEAP))
 
 
-def _rules(opening: Opening) -> tuple[Shows, After, float]:
-    if opening.noise > 0.0:
-        return _noisy_shows, _after_noisy, WIDEN_NOISY
-    return _exact_shows, _after_along if opening.stage is Stage.ALONG else _after_across, WIDEN
-
-
 def _after_look(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
     # The mean of noisy gradients is longer than the gradient by a share of the noise.
-    bias = evidence.apart / (now.members * (now.members - 1))
+    bias = _share(evidence.apart, now)
     slope = math.sqrt(max(evidence.slope - bias, 0.25 * evidence.slope))
     if slope == 0.0:
         return opening
@@ -139,17 +149,14 @@ def _after_look(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
     # unknown or has a constant added, it is only a first guess, which widening puts right.
     loss = 0.0 if math.isnan(evidence.loss) else abs(evidence.loss)
     natural = max(loss / slope, now.size) or FIRST
-    known = replace(opening, natural=natural, slope=slope, noise=evidence.apart)
-    if known.noise > 0.0:
-        return replace(known, stage=Stage.ACROSS, across=max(FIRST_NOISY * natural, now.size))
+    known = replace(opening, natural=natural, slope=slope)
+    if evidence.disagreement > EXACT:
+        first = max(FIRST_NOISY * natural, now.size)
+        return _heard(replace(known, stage=Stage.ACROSS, across=first), evidence, now)
     return replace(known, stage=Stage.ALONG, along=max(FIRST * natural, now.size))
 
 
 # Exact gradients: the differences are curvature, to be measured and then trusted.
-
-
-def _exact_shows(opening: Opening, evidence: Evidence, now: Standing) -> bool:
-    return evidence.along > 0.0 and evidence.agree
 
 
 def _after_along(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
@@ -174,20 +181,57 @@ def _after_across(opening: Opening, evidence: Evidence, now: Standing) -> Openin
 # Noisy gradients: members that see mini-batches of their own.
 
 
-def _noisy_shows(opening: Opening, evidence: Evidence, now: Standing) -> bool:
-    """Whether the members' places part the gradients far enough, and not by chance.
+def _after_noisy(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
+    excess, wanted = evidence.apart - opening.noise, _wanted(opening, now)
+    if not (evidence.along > 0.0 and excess > max(wanted, CLEARLY * _deviation(opening))):
+        return _wider(_heard(opening, evidence, now), WIDEN_NOISY, MOST_ROUNDS_NOISY)
+    if opening.quiet < QUIET_ROUNDS:
+        # It stood out from the start: the guess of the scale was far too long.
+        return _tried(_scaled(opening, 1.0 / LEAP))
+    if not opening.shown:
+        # Heavy tails make one such round by chance, hardly two at different widths.
+        return _wider(replace(opening, shown=1), WIDEN_NOISY, MOST_ROUNDS_NOISY)
+    across = opening.across * math.sqrt(wanted / excess)
+    return replace(opening, stage=Stage.DONE, across=across, curvature=evidence.curvature)
 
-    In a random direction lies an even share of the mini-batches' noise.
-    """
-    chance = math.sqrt(now.psi * opening.noise / ((now.members - 1) * now.d))
-    excess = evidence.apart - opening.noise
-    return (
-        evidence.along > BEYOND_CHANCE * chance and excess > APART * now.members * opening.slope**2
+
+def _heard(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
+    """Take the round for noise alone, and know the noise better (Welford's running moments)."""
+    quiet = opening.quiet + 1
+    change = evidence.apart - opening.noise
+    noise = opening.noise + change / quiet
+    product = evidence.slope - _share(evidence.apart, now)
+    return replace(
+        opening,
+        noise=noise,
+        scatter=opening.scatter + change * (evidence.apart - noise),
+        cross=opening.cross + (product - opening.cross) / quiet,
+        quiet=quiet,
+        shown=0,
     )
 
 
-def _after_noisy(opening: Opening, evidence: Evidence, now: Standing) -> Opening:
-    return replace(opening, stage=Stage.DONE, curvature=evidence.curvature)
+def _share(apart: float, now: Standing) -> float:
+    """What noise that parts the gradients by ``apart`` adds to the square of their mean."""
+    return apart / (now.members * (now.members - 1))
+
+
+def _wanted(opening: Opening, now: Standing) -> float:
+    """How far the members' places are to part the gradients: a gradient's length.
+
+    A gradient that cannot be told from none counts as long as what could have hidden it.
+    """
+    hidden = _share(opening.noise, now) / math.sqrt(opening.quiet)
+    return APART * now.members * max(opening.cross, hidden)
+
+
+def _deviation(opening: Opening) -> float:
+    seen = math.sqrt(opening.scatter / max(opening.quiet - 1, 1))
+    return max(seen, LEAST_DEVIATION * opening.noise)
+
+
+def _wider(opening: Opening, factor: float, most: int) -> Opening:
+    return _tried(_scaled(opening, factor)) if opening.rounds < most else _given_up(opening)
 
 
 def _tried(opening: Opening) -> Opening:
