@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gradgroup.experiments
-from gradgroup.experiments import digits
+from gradgroup.experiments import _results, digits
 
 TINY = ["--epochs", "1", "--seeds", "1"]
 NAMES = (
@@ -32,9 +32,9 @@ def data() -> digits.Data:
     return digits.load()
 
 
-def result(*means: float) -> digits.Result:
-    scores = (digits.Score(10.0**k, mean, 0.1, mean / 2) for k, mean in enumerate(means))
-    return digits.Result("SGD", 64, tuple(scores))
+def result(*means: float) -> _results.Result:
+    scores = (_results.Score(10.0**k, mean, 0.1, mean / 2) for k, mean in enumerate(means))
+    return _results.Result("SGD", 64, tuple(scores))
 
 
 def test_prints_a_table_and_draws_a_figure(tmp_path, capsys):
@@ -114,13 +114,13 @@ def test_grids_have_seven_rates_a_factor_of_root_ten_apart():
 def test_best_and_worst_rate():
     found = result(2.0, 0.5, 3.0)
     assert (found.best.rate, found.worst.rate) == (10.0, 100.0)
-    line = digits.cells(found)
+    line = _results.cells(found)
     assert line[2:] == ("10", "0.500 ± 0.100", "0.250", "3.000 (at 100)")
 
 
 def test_says_when_a_grid_may_be_too_narrow():
-    assert not any("edge" in line for line in digits.notes([result(2.0, 0.5, 3.0)]))
-    assert any("SGD is best at the edge" in line for line in digits.notes([result(0.4, 0.5)]))
+    assert not any("edge" in line for line in _results.notes([result(2.0, 0.5, 3.0)]))
+    assert any("SGD is best at the edge" in line for line in _results.notes([result(0.4, 0.5)]))
 
 
 def test_interrupt_gives_one_line_and_its_own_exit_code(tmp_path, capsys, monkeypatch):

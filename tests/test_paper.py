@@ -91,10 +91,10 @@ def test_own_and_common_batches_are_the_closures_doing() -> None:
 def test_the_absolute_clip_stops_convergence_where_the_relative_one_goes_on() -> None:
     results = {}
     for eps in (1e-4, "relative"):
-        problem = Quadratic(log_spaced(50, 10.0))
+        problem = Quadratic(log_spaced(50, 3.0))
         opt = GradientGrouping([problem.x], spread=1.0, safeguard=False, eps=eps)
         for _ in range(150):
             opt.step(problem.closure)
         results[eps] = problem.now()
-    assert results["relative"] < 1e-20
-    assert results[1e-4] > 1e-12
+    assert results["relative"] < 1e-60
+    assert results[1e-4] > 1e-9

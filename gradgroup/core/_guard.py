@@ -31,11 +31,11 @@ Where the losses are not known they are NaN, and rule 2 falls back on the gradie
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gradgroup.core._namespace import namespace
-from gradgroup.core._solve import Array, System, positions
+from gradgroup.core._solve import System, numbers, positions, sums
 
 # Part of the ceiling's height above the present loss that is left after a step: it comes
 # down over about a thousand steps. At 0.998 ill-conditioned runs already starve.
@@ -91,32 +91,33 @@ class Guard:
     """Rounds in a row whose differences showed no positive curvature."""
 
 
-def gather(system: System, losses: Array | None = None, steep: float | None = None) -> Evidence:
+def gather(
+    system: System, losses: Sequence[float] | None = None, steep: float | None = None
+) -> Evidence:
     """Read the evidence off the normal equations of the gradients and the members' losses."""
-    xp = namespace(system.a)
     n = system.b.shape[0]
-    apart, trace = max(float(xp.sum(system.a)), 0.0), float(xp.linalg.trace(system.a))
+    along, apart, trace = sums(system)
     squares = trace / (n - 1)
     return Evidence(
-        along=float(xp.sum(system.b)) / n,
+        along=along / n,
         apart=apart / n,
         steep=squares / n if steep is None else steep,
         slope=max(squares + trace - apart, 0.0) / n**2,
-        loss=math.nan if losses is None else float(xp.mean(losses)),
+        loss=math.nan if losses is None else sum(losses) / n,
         disagreement=apart / trace * (n - 1) / n if trace > 0.0 else 0.0,
-        agree=_could_be_convex(system.b / n, losses),
+        agree=along > 0.0 and _could_be_convex(numbers(system.b), losses),
     )
 
 
-def _could_be_convex(rise: Array, losses: Array | None) -> bool:
+def _could_be_convex(b: list[float], losses: Sequence[float] | None) -> bool:
     """``fᵢ − f̄ ≤ gᵢ·(θᵢ − θ̄)`` for every member: convexity, averaged over the others.
 
     Without losses what remains is that gradients of a convex function are monotone.
     """
-    xp = namespace(rise)
     if losses is None:
-        return float(xp.sum(rise)) > 0.0
-    return bool(xp.all(losses - xp.mean(losses) <= rise)) and float(xp.sum(rise)) > 0.0
+        return True
+    n, mean = len(b), sum(losses) / len(b)
+    return all(n * (loss - mean) <= rise for loss, rise in zip(losses, b, strict=True))
 
 
 def guarded_steps(

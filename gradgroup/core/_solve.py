@@ -91,12 +91,12 @@ def gram(rows: Array, columns: Array, *, wide: bool = False) -> Array:
     if wide or rows.dtype not in (xp.float32, xp.float64):
         return _gram_wide(rows, columns)
     whole = rows.shape[1] - rows.shape[1] % BLOCK
-    total = _float64(rows[:, whole:] @ columns[:, whole:].T)
-    if whole:
-        # One product for all blocks: a batched matrix product runs on every core.
-        left, right = (_blocks(xp, a[:, :whole]) for a in (rows, columns))
-        total = total + xp.sum(_float64(left @ right.mT), axis=0)
-    return total
+    if not whole:
+        return _float64(rows @ columns.T)
+    # One product for all blocks: a batched matrix product runs on every core.
+    left, right = (_blocks(xp, a[:, :whole]) for a in (rows, columns))
+    rest = _float64(rows[:, whole:] @ columns[:, whole:].T)
+    return rest + xp.sum(_float64(left @ right.mT), axis=0)
 
 
 def _blocks(xp: Any, rows: Array) -> Array:
@@ -119,6 +119,11 @@ def _float64(a: Array) -> Array:
     return xp.astype(a, xp.float64)
 
 
+def numbers(small: Array) -> Any:
+    """Nested lists of Python numbers: the quickest to go through for arrays of size N."""
+    return small.tolist() if hasattr(small, "tolist") else np.asarray(small).tolist()
+
+
 def loses_digits(found: Grams) -> bool:
     """Whether these products of float32 numbers are too inexact for the solve.
 
@@ -126,17 +131,23 @@ def loses_digits(found: Grams) -> bool:
     the members are close together far from the origin: each is the small difference of large
     numbers, or no number at all.
     """
-    xp = namespace(found.gg)
-    squares = xp.linalg.diagonal(found.gg)
+    gg, gt = numbers(found.gg), numbers(found.gt)
+    squares = [row[i] for i, row in enumerate(gg)]
     low, high = FLOAT32_SQUARES
-    if not low < float(xp.max(squares)) < high:
+    if not low < max(squares) < high or _all_parallel(gg, squares):
         return True
-    parallel = found.gg**2 >= (1.0 - CANCELLED) * squares[:, None] * squares
-    if bool(xp.all(parallel)):
-        return True
-    own, all_others = xp.linalg.diagonal(found.gt), xp.sum(found.gt, axis=1)
-    apart = xp.abs(squares.shape[0] * own - all_others)
-    return not float(xp.max(apart)) > CANCELLED * float(xp.max(xp.abs(all_others)))
+    sums = [sum(row) for row in gt]
+    apart = max(abs(len(gt) * row[i] - sums[i]) for i, row in enumerate(gt))
+    return not apart > CANCELLED * max(abs(each) for each in sums)
+
+
+def _all_parallel(gg: list[list[float]], squares: list[float]) -> bool:
+    part = 1.0 - CANCELLED
+    return all(
+        product * product >= part * one * other
+        for row, one in zip(gg, squares, strict=True)
+        for product, other in zip(row, squares, strict=True)
+    )
 
 
 def grams(thetas: Array, grads: Array) -> Grams:
@@ -173,6 +184,24 @@ def _clipped(eigenvalues: Array, eps: Eps) -> Array:
     return xp.clip(eigenvalues, min=max(floor, TINY))
 
 
+class Sums(NamedTuple):
+    """What a step that is common to all members depends on."""
+
+    along: float
+    """``Σ b = N Σ (gᵢ−ḡ)·(θᵢ−θ̄)``."""
+    apart: float
+    """``Σ A = N Σ ‖gᵢ−ḡ‖²``."""
+    trace: float
+    """``tr A = (N−1) Σ ‖gᵢ‖²``."""
+
+
+def sums(system: System) -> Sums:
+    """The normal equations added up."""
+    a = numbers(system.a)
+    trace = sum(row[i] for i, row in enumerate(a))
+    return Sums(along=sum(numbers(system.b)), apart=max(sum(map(sum, a)), 0.0), trace=trace)
+
+
 def tied_step(system: System, alpha: float = ALPHA, eps: Eps = "relative") -> float:
     """The minimiser of Ψ when all members must take the same step.
 
@@ -180,12 +209,11 @@ def tied_step(system: System, alpha: float = ALPHA, eps: Eps = "relative") -> fl
     step of their difference. On a convex function it is never an ascent, and it is zero where
     the gradients are the same to rounding: there is nothing to go by.
     """
-    xp = namespace(system.a)
-    apart, trace = float(xp.sum(system.a)), float(xp.linalg.trace(system.a))
+    along, apart, trace = sums(system)
     if not apart > ROUNDING * trace:
         return 0.0
-    floor = 0.0 if eps == "relative" else eps * system.a.shape[0]
-    return -alpha * float(xp.sum(system.b)) / max(apart, floor, TINY)
+    floor = 0.0 if eps == "relative" else eps * system.b.shape[0]
+    return -alpha * along / max(apart, floor, TINY)
 
 
 def condition(system: System, eps: Eps = EPS) -> float:

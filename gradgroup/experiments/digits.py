@@ -9,9 +9,6 @@ averaged over all of training, and beside it the loss on all samples at the end,
 the optimizer serves. With the same seed all optimizers have the same start and the same
 batches; with the same arguments a run prints the same numbers.
 
-Conventions: a "run" is one training from start to end; a "score" sums up the runs of one
-optimizer at one rate, one for each seed; a "result" has its scores at all rates.
-
 PyTorch, scikit-learn and matplotlib are imported by the functions that use them, so that
 ``--help`` answers at once and Ctrl-C is handled from the first moment on.
 """
@@ -19,20 +16,19 @@ PyTorch, scikit-learn and matplotlib are imported by the functions that use them
 from __future__ import annotations
 
 import argparse
-import math
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from gradgroup.experiments._results import Result, Run, heading, notes, score, table
+from gradgroup.experiments._sensitivity import plot_sensitivity, save, sensitivity_info
+
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from torch import Tensor
     from torch.nn import Module
     from torch.optim import Optimizer
@@ -43,10 +39,6 @@ INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended: 128 + SIGINT."""
 
 Share = Callable[["Tensor"], Sequence["Tensor"]]
-
-# Okabe–Ito, told apart by colour-blind readers; the markers tell them apart in grey.
-LOOKS = (("#D55E00", "o"), ("#0072B2", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
-
 
 # What is compared.
 
@@ -69,48 +61,6 @@ class Contestant(NamedTuple):
     """``None`` for an optimizer that has no learning rate."""
     share: Share
     """Cuts a batch into what each gradient evaluation of a step gets."""
-
-
-class Run(NamedTuple):
-    """The losses of one training."""
-
-    training: float
-    """Mean over all steps, where the gradients were taken."""
-    final: float
-    """On all samples, after the last step."""
-
-
-class Score(NamedTuple):
-    """What an optimizer came to at one rate, over the seeds."""
-
-    rate: float | None
-    mean: float
-    """The training loss."""
-    std: float
-    """Its standard deviation over the seeds; NaN where there is but one seed."""
-    final: float
-
-
-class Result(NamedTuple):
-    """What an optimizer came to at all of its rates."""
-
-    name: str
-    gradients: int
-    """Sample gradients per step."""
-    scores: tuple[Score, ...]
-
-    @property
-    def best(self) -> Score:
-        return min(self.scores, key=lambda score: score.mean)
-
-    @property
-    def worst(self) -> Score:
-        return max(self.scores, key=lambda score: score.mean)
-
-    @property
-    def at_edge(self) -> bool:
-        """Whether rates beyond the grid may be better than any in it."""
-        return len(self.scores) > 1 and self.best in (self.scores[0], self.scores[-1])
 
 
 def grid(centre: float) -> tuple[float, ...]:
@@ -214,13 +164,6 @@ def train(contestant: Contestant, rate: float | None, seed: int, data: Data, epo
         return Run(float(torch.stack(losses).double().mean()), float(loss_on(model, data)))
 
 
-def score(rate: float | None, runs: Sequence[Run]) -> Score:
-    """The runs of all seeds in three numbers."""
-    training = [run.training for run in runs]
-    std = stdev(training) if len(runs) > 1 else math.nan
-    return Score(rate, fmean(training), std, fmean(run.final for run in runs))
-
-
 def judge(
     contestant: Contestant, data: Data, epochs: int, seeds: int, done: Callable[[], object]
 ) -> Result:
@@ -263,171 +206,6 @@ def compare(data: Data, epochs: int, seeds: int) -> list[Result]:
     total = seeds * sum(len(contestant.rates) for contestant in field)
     with one_thread(), tqdm(total=total, desc="Training", unit="run", disable=None) as bar:
         return [judge(contestant, data, epochs, seeds, bar.update) for contestant in field]
-
-
-# The table.
-
-HEAD = (
-    ("", "sample gradients", "best", "training loss,", "loss at", "training loss"),
-    ("optimizer", "per step", "rate", "mean ± std", "the end", "at the worst rate"),
-)
-
-
-def table(results: Iterable[Result]) -> str:
-    """One line for each optimizer, at its best rate."""
-    lines = [*HEAD, *(cells(result) for result in results)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rows = [aligned(line, widths) for line in lines]
-    return "\n".join([*rows[: len(HEAD)], "-" * len(rows[-1]), *rows[len(HEAD) :]])
-
-
-def aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    name, *rest = line
-    cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-    return "  ".join([name.ljust(widths[0]), *cells])
-
-
-def cells(result: Result) -> tuple[str, ...]:
-    best, worst = result.best, result.worst
-    if worst.rate is None or best.rate is None:
-        rate, at_worst = "none", "none"
-    else:
-        rate, at_worst = f"{best.rate:.3g}", f"{worst.mean:.3f} (at {worst.rate:.3g})"
-    spread = "" if math.isnan(best.std) else f" ± {best.std:.3f}"
-    mean = f"{best.mean:.3f}{spread}"
-    return (result.name, str(result.gradients), rate, mean, f"{best.final:.3f}", at_worst)
-
-
-def notes(results: Iterable[Result]) -> list[str]:
-    """What a reader must know to read the table, and before trusting a best rate."""
-    measured = (
-        "Training loss: the mean over all steps of the loss where the gradient is taken; its\n"
-        "standard deviation is over the seeds. Loss at the end: on all samples, where it is served."
-    )
-    edges = [
-        f"{result.name} is best at the edge of its grid: a rate beyond it may be better."
-        for result in results
-        if result.at_edge
-    ]
-    return ["", measured, *edges]
-
-
-def heading(epochs: int, seeds: int) -> str:
-    return f"Softmax regression on digits: {counted(epochs, 'epoch')}, {counted(seeds, 'seed')}"
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-# The figure.
-
-
-class Curve(NamedTuple):
-    """A baseline's training loss at each learning rate."""
-
-    name: str
-    rates: tuple[float, ...]
-    means: tuple[float, ...]
-    stds: tuple[float, ...]
-
-
-class SensitivityInfo(NamedTuple):
-    """All that the figure shows."""
-
-    title: str
-    curves: tuple[Curve, ...]
-    reference: Score
-    """Gradient Grouping's, which has no learning rate to vary."""
-
-
-def sensitivity_info(results: Sequence[Result], epochs: int, seeds: int) -> SensitivityInfo:
-    """Data of the figure: the baselines' curves and Gradient Grouping's line."""
-    reference = next(result for result in results if result.best.rate is None)
-    title = f"{heading(epochs, seeds)}, {reference.gradients} sample gradients per step"
-    curves = tuple(curve(result) for result in results if result.best.rate is not None)
-    return SensitivityInfo(title, curves, reference.best)
-
-
-def curve(result: Result) -> Curve:
-    rates = tuple(score.rate for score in result.scores if score.rate is not None)
-    means = tuple(score.mean for score in result.scores)
-    stds = tuple(0.0 if math.isnan(score.std) else score.std for score in result.scores)
-    return Curve(result.name, rates, means, stds)
-
-
-def plot_sensitivity(info: SensitivityInfo) -> Figure:
-    """Training loss against the learning rate, and a line for what has none."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    draw_axes(axes, info.title)
-    draw_reference(axes, info.reference)
-    for line, (colour, marker) in zip(info.curves, LOOKS, strict=True):
-        draw_curve(axes, line, colour, marker)
-    return figure
-
-
-def draw_axes(axes: Axes, title: str) -> None:
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.set(xscale="log", yscale="log", xlabel="Learning rate")
-    axes.set_ylabel("Mean loss over the training phase (± std over seeds)")
-    axes.margins(y=0.08)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.grid(which="major", color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def draw_reference(axes: Axes, level: Score) -> None:
-    std = 0.0 if math.isnan(level.std) else level.std
-    axes.axhspan(level.mean - std, level.mean + std, color="black", alpha=0.2, linewidth=0)
-    axes.axhline(level.mean, color="black", linewidth=1.5)
-    axes.annotate(
-        "GradientGrouping\n(no learning rate)",
-        xy=(1, level.mean - std),
-        xycoords=axes.get_yaxis_transform(),
-        xytext=(0, -4),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        weight="bold",
-    )
-
-
-def draw_curve(axes: Axes, line: Curve, colour: str, marker: str) -> None:
-    bounds = list(zip(line.means, line.stds, strict=True))
-    low, high = [mean - std for mean, std in bounds], [mean + std for mean, std in bounds]
-    axes.fill_between(line.rates, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(line.rates, line.means, color=colour, marker=marker, markersize=6, linewidth=1.5)
-    axes.annotate(
-        line.name,
-        xy=(line.rates[-1], high[-1]),
-        xytext=(0, 6),
-        textcoords="offset points",
-        ha="center",
-        color=colour,
-        weight="bold",
-    )
-
-
-def save(figure: Figure, folder: Path) -> list[Path]:
-    """Write the figure for screens and for print, the same bytes for the same figure."""
-    from matplotlib import rc_context
-
-    paths = [folder / "digits.png", folder / "digits.svg"]
-    with rc_context({"svg.hashsalt": "digits"}):
-        figure.savefig(paths[0], dpi=200)
-        figure.savefig(paths[1], metadata={"Date": None})
-    return paths
 
 
 # The command.

@@ -19,13 +19,13 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gradgroup.core._directions import Direction, resolve
-from gradgroup.core._solve import ALPHA, Array, Eps, check_alpha, check_count, check_eps
+from gradgroup.core._solve import ALPHA, Eps, check_count
 from gradgroup.torch._batched import LossFn, batched_gradients
+from gradgroup.torch._groups import Group, check_group, check_keys, check_spread
 from gradgroup.torch._members import Bucket, buckets_of
 from gradgroup.torch._solve import Diagnostics, Settings, Solve
 
@@ -38,18 +38,6 @@ class Member:
     def __init__(self, index: int) -> None:
         self.index = index
         self.loss: Tensor | float | None = None
-
-
-class Group(dict[str, Any]):
-    """A parameter group that tells a learning-rate scheduler why there is no learning rate."""
-
-    def __missing__(self, key: str) -> Any:
-        if key in ("lr", "initial_lr"):
-            raise KeyError(
-                "GradientGrouping has no learning rate, so a learning-rate scheduler has nothing "
-                "to schedule: remove the scheduler."
-            )
-        raise KeyError(key)
 
 
 class GradientGrouping(torch.optim.Optimizer):
@@ -325,7 +313,7 @@ class GradientGrouping(torch.optim.Optimizer):
         self._unscale()
         losses = _numbers(raw)
         finite = all(solve.finite for solve in self._solves)
-        if not finite or (losses is not None and not np.isfinite(losses).all()):
+        if not finite or not math.isfinite(sum(losses or ())):
             for solve in self._solves:
                 solve.refuse()
             self._say_refused()
@@ -481,8 +469,8 @@ class GradientGrouping(torch.optim.Optimizer):
         super().__setstate__(state)
 
 
-def _numbers(losses: list[Any]) -> Array | None:
-    """The losses as float64, or None when some are not known."""
+def _numbers(losses: list[Any]) -> list[float] | None:
+    """The losses as Python numbers, or None when some are not known."""
     if any(loss is None for loss in losses):
         return None
     for loss in losses:
@@ -491,7 +479,7 @@ def _numbers(losses: list[Any]) -> Array | None:
                 f"A loss must be one number, but got a tensor of shape {tuple(loss.shape)}: "
                 "reduce it, for example with .mean()."
             )
-    return np.asarray([float(loss) for loss in losses])
+    return [float(loss) for loss in losses]
 
 
 def _mean(losses: list[Any]) -> Any:
@@ -500,42 +488,3 @@ def _mean(losses: list[Any]) -> Any:
     if all(isinstance(loss, Tensor) for loss in losses):
         return torch.stack([loss.detach().reshape(()) for loss in losses]).mean()
     return sum(float(loss) for loss in losses) / len(losses)
-
-
-def check_spread(spread: float | str) -> None:
-    if spread != "auto" and not (isinstance(spread, float | int) and 0.0 < spread < math.inf):
-        raise ValueError(
-            f'spread must be "auto" or a number above 0, but got spread={spread!r}: members at '
-            "the same point have the same gradient line, which meets itself everywhere."
-        )
-
-
-def check_keys(group: dict[str, Any], defaults: dict[str, Any]) -> None:
-    known = {"params", "param_names", *defaults}
-    for key in group:
-        if key not in known:
-            raise ValueError(
-                f"A parameter group has the unknown setting {key!r}; known are "
-                f"{', '.join(sorted(defaults))}."
-            )
-
-
-def check_group(group: dict[str, Any], first: dict[str, Any], per_group: bool) -> None:
-    check_alpha(group["alpha"])
-    check_eps(group["eps"])
-    if not group["weight_decay"] >= 0.0:
-        raise ValueError(
-            f"weight_decay must be at least 0, but got weight_decay={group['weight_decay']!r}."
-        )
-    for key in ("alpha", "eps"):
-        if group[key] != first[key] and not per_group:
-            raise ValueError(
-                f"{key} is {group[key]!r} in one parameter group and {first[key]!r} in another, "
-                "but all parameters share one solve: pass per_group=True to solve for each group."
-            )
-    for p in group["params"]:
-        if not p.is_floating_point():
-            raise TypeError(
-                f"Parameters must be real floating-point tensors, but one is of {p.dtype}: view a "
-                "complex parameter as real with torch.view_as_real."
-            )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gradgroup import core
 from gradgroup.core._directions import Direction
-from gradgroup.core._solve import Array, Eps
+from gradgroup.core._solve import Eps, numbers
 from gradgroup.torch._members import Bucket
 
 
@@ -99,7 +99,7 @@ class Solve:
         gg, gt = (sum(parts) for parts in zip(*found, strict=True))
         return core.normal_equations(core.Grams(gg, gt))
 
-    def _evidence(self, losses: Array | None) -> core.Evidence:
+    def _evidence(self, losses: list[float] | None) -> core.Evidence:
         evidence = core.gather(self.system, losses)
         if self.settings.per_group:
             # The losses tell of the other groups' parameters too: only the gradients are ours.
@@ -117,10 +117,12 @@ class Solve:
                 bucket.contract(factor)
             self.opening = closer
 
-    def advance(self, losses: Array | None) -> bool:
+    def advance(self, losses: list[float] | None) -> bool:
         """Spread the members, or move them one step; False when the step was refused."""
         if losses is not None:
-            losses = losses + sum(bucket.penalty(w).numpy() for bucket, w in self._decayed())
+            for bucket, weight in self._decayed():
+                penalty = bucket.penalty(weight).tolist()
+                losses = [loss + more for loss, more in zip(losses, penalty, strict=True)]
         evidence = self._evidence(losses)
         if self.opening.done:
             return self._move(evidence, losses)
@@ -170,7 +172,7 @@ class Solve:
 
     # Moving them.
 
-    def _move(self, evidence: core.Evidence, losses: Array | None) -> bool:
+    def _move(self, evidence: core.Evidence, losses: list[float] | None) -> bool:
         along, system = self._directions()
         if along:
             # Along p = B g the descent lemma holds in the metric of B: g·p stands for ‖g‖².
@@ -198,17 +200,16 @@ class Solve:
     def _representable(self, steps: list[float], system: core.System) -> bool:
         """Whether the steps, and the distances they go, are numbers in the members' precision."""
         largest = min(torch.finfo(bucket.rows.dtype).max for bucket in self.buckets)
-        lengths = [math.sqrt(square) for square in np.diagonal(system.a).tolist()]
+        squares = (row[i] for i, row in enumerate(numbers(system.a)))
         return all(
-            abs(step) * max(length, 1.0) < 1e-3 * largest
-            for step, length in zip(steps, lengths, strict=True)
+            abs(step) * max(math.sqrt(square), 1.0) < 1e-3 * largest
+            for step, square in zip(steps, squares, strict=True)
         )
 
     def _go(self, steps: list[float], served: int | None, along: Sequence[Tensor | None]) -> None:
         self.steps, self.served = steps, served
-        moves = torch.tensor(steps, dtype=torch.float64)
         for bucket, directions in zip(self.buckets, along, strict=True):
-            bucket.move(moves, served, directions)
+            bucket.move(steps, served, directions)
 
     def _steps(self, system: core.System, evidence: core.Evidence) -> list[float]:
         if not self.settings.safeguard:
@@ -219,7 +220,7 @@ class Solve:
         self.guarded += steps != [tied] * n
         return steps
 
-    def _served(self, losses: Array | None) -> int | None:
+    def _served(self, losses: list[float] | None) -> int | None:
         if self.settings.publish == "mean":
             return None
         if losses is None:
@@ -227,7 +228,7 @@ class Solve:
                 'publish="best" must know the losses: set member.loss in the loop over members(), '
                 "or use step(closure)."
             )
-        return int(losses.argmin())
+        return losses.index(min(losses))
 
     # Telling, saving and restoring.
 
@@ -262,9 +263,10 @@ class Solve:
         self.settings = self.settings._replace(seed=record["seed"])
         for name in ("steps", "served", "refused", "guarded"):
             setattr(self, name, record[name])
-        for bucket, numbers in zip(self.buckets, record["numbers"], strict=True):
-            bucket.numbers = dict(numbers)
+        for bucket, saved in zip(self.buckets, record["numbers"], strict=True):
+            bucket.numbers = dict(saved)
 
 
 def _is_finite(system: core.System) -> bool:
-    return bool(np.isfinite(system.a).all() and np.isfinite(system.b).all())
+    # NaN and Inf survive every addition; so would an overflow, which is no better.
+    return math.isfinite(sum(map(sum, numbers(system.a))) + sum(numbers(system.b)))
