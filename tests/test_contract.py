@@ -235,16 +235,19 @@ def test_several_dtypes_can_be_trained_together() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first = nn.Linear(5, 4)
-            self.second = nn.Linear(4, 3).double()
+            self.narrow = nn.Linear(5, 3)
+            self.wide = nn.Linear(5, 3, dtype=torch.float64)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.second(self.first(x).double())
+            return self.narrow(x) + self.wide(x.double())
 
     problem = Classes(Mixed())
     before = problem.now()
     train(problem, problem.optimizer(), 40)
     assert problem.now() < 0.8 * before
+    assert [p.dtype for p in problem.model.parameters()] == [torch.float32] * 2 + [
+        torch.float64
+    ] * 2
 
 
 def test_memory_formats_are_kept() -> None:
