@@ -5,6 +5,9 @@ numbers), reads them again and writes the members (3·N·d): 5·N·d numbers are
 bandwidth is measured in the same run by ``a += s·b`` over N·d numbers, which moves 3·N·d.
 Adam steps over the same N·d numbers. All candidates take turns, and medians are compared.
 
+``memory/Nd`` is what the process's peak rises by over building the optimizer and three rounds:
+2 are the members and their gradients; Adam's two moments over N·d are 2 as well.
+
 ``step`` is what follows once the gradients lie in their rows: solve, move, publish. ``take``
 is what it costs to get them there from a model's ``.grad``, N times.
 """
@@ -13,11 +16,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -39,8 +43,8 @@ class Row(NamedTuple):
     adam_fused: float
     adam_foreach: float
     floor: float
-    extra_bytes: float
-    """Peak memory of a round beyond members, gradients and model, a number of N·d."""
+    memory: float
+    """Peak memory beyond the model and its gradient, in numbers for each of the N·d."""
 
     @property
     def over_fused(self) -> float:
@@ -51,15 +55,22 @@ class Row(NamedTuple):
         return self.step / self.floor
 
 
-def medians(candidates: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median times in microseconds; the candidates take turns, so that noise is shared."""
+def medians(
+    candidates: dict[str, Callable[[], object]], turns: int, burst: int
+) -> dict[str, float]:
+    """Median times in microseconds; the candidates take turns, so that noise is shared.
+
+    What is short takes its turns in bursts: called one by one among each other, all of them find
+    the processor's caches full of the others' code, and take nearly twice as long.
+    """
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    for turn in range(repeats + 2):
+    for turn in range(turns + 2):
         for name, run in candidates.items():
-            start = time.perf_counter()
-            run()
-            if turn >= 2:
-                times[name].append(time.perf_counter() - start)
+            for _ in range(burst):
+                start = time.perf_counter()
+                run()
+                if turn >= 2:
+                    times[name].append(time.perf_counter() - start)
     return {name: 1e6 * statistics.median(found) for name, found in times.items()}
 
 
@@ -101,7 +112,7 @@ def adam(size: int, *, fused: bool) -> torch.optim.Adam:
     return torch.optim.Adam([p], fused=fused, foreach=not fused)
 
 
-def measure(d: int, members: int, repeats: int) -> Row:
+def measure(d: int, members: int, turns: int) -> Row:
     """All candidates at one size."""
     group = Group(d, members)
     a, b = torch.zeros(members * d), torch.ones(members * d)
@@ -113,7 +124,8 @@ def measure(d: int, members: int, repeats: int) -> Row:
             "foreach": adam(members * d, fused=False).step,
             "triad": lambda: a.add_(b, alpha=0.5),
         },
-        repeats,
+        turns,
+        burst=max(200_000 // d, 1),
     )
     return Row(
         d=d,
@@ -123,32 +135,48 @@ def measure(d: int, members: int, repeats: int) -> Row:
         adam_fused=found["fused"],
         adam_foreach=found["foreach"],
         floor=5 / 3 * found["triad"],
-        extra_bytes=extra_memory(d, members),
+        memory=extra_memory(d, members),
     )
 
 
 def extra_memory(d: int, members: int) -> float:
-    """Rise of the process's peak memory during rounds, as a number of floats per N·d."""
-    if d < 1_000_000:
+    """:func:`rise_of_memory` in a process of its own: a peak once reached hides later ones."""
+    if d < 10_000_000:  # there the few megabytes that libraries take do not show
         return float("nan")
-    group = Group(d, members)
-    hold = torch.ones(32 * 1024 * 1024 // 4)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    del hold
+    code = f"from benchmarks.step import rise_of_memory as rise; print(rise({d}, {members}))"
+    found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    return float(found.stdout)
+
+
+def rise_of_memory(d: int, members: int) -> float:
+    """How much the optimizer and three rounds lift the peak, in numbers for each of N·d."""
+    p, grad = torch.nn.Parameter(torch.randn(d)), torch.randn(d)
+    opt = GradientGrouping([p], members=members, spread=0.1)
+    before = peak_of_memory()
     for _ in range(3):
-        group.round()
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return (after - before) * 1024 / 4 / (members * d)
+        for member in opt.members():
+            p.grad = grad
+            member.loss = 1.0
+        opt.step()
+    return (peak_of_memory() - before) / 4 / (members * d)
+
+
+def peak_of_memory() -> int:
+    """Bytes, from Linux: ``getrusage`` would count what the process was forked from."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def table(rows: Sequence[Row]) -> str:
     head = (
         f"{'d':>10} {'N':>2} {'step µs':>10} {'take µs':>10} {'Adam fused':>11} "
-        f"{'Adam foreach':>13} {'floor µs':>10} {'step/fused':>11} {'step/floor':>11}"
+        f"{'Adam foreach':>13} {'floor µs':>10} {'step/fused':>11} {'step/floor':>11} "
+        f"{'memory/Nd':>10}"
     )
     lines = [
         f"{r.d:>10,} {r.members:>2} {r.step:>10.0f} {r.take:>10.0f} {r.adam_fused:>11.0f} "
-        f"{r.adam_foreach:>13.0f} {r.floor:>10.0f} {r.over_fused:>11.2f} {r.over_floor:>11.2f}"
+        f"{r.adam_foreach:>13.0f} {r.floor:>10.0f} {r.over_fused:>11.2f} {r.over_floor:>11.2f} "
+        f"{r.memory:>10.2f}"
         for r in rows
     ]
     return "\n".join([head, *lines])
@@ -156,16 +184,20 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, and write it where asked."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks step", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks step",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="D")
     parser.add_argument("--members", type=int, nargs="+", default=MEMBERS, metavar="N")
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--csv", help="also write the rows to this file")
     chosen = parser.parse_args(argv)
     rows = []
     for d in chosen.sizes:
         for members in chosen.members:
-            rows.append(measure(d, members, max(chosen.repeats, 2_000_000 // d // 4)))
+            rows.append(measure(d, members, chosen.turns))
             print(table(rows[-1:]).splitlines()[-1] if rows[1:] else table(rows), flush=True)
     if chosen.csv:
         with open(chosen.csv, "w", newline="") as file:

@@ -246,3 +246,20 @@ def test_step_hooks_run() -> None:
     opt.register_step_post_hook(lambda *_: calls.append("after"))
     train(problem, opt, 2)
     assert calls == ["before", "after"] * 2
+
+
+def test_a_compiled_model_is_not_compiled_again_for_every_member() -> None:
+    problem = Classes()
+    compiled: list[object] = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    opt = problem.optimizer()
+    problem.model = torch.compile(problem.model, backend=backend)
+    before = problem.now()
+    graphs = len(compiled)
+    train(problem, opt, 20)
+    assert problem.now() < 0.8 * before
+    assert len(compiled) <= graphs + 1  # one for training beside the one without gradients

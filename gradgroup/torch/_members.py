@@ -12,6 +12,7 @@ Nothing of size d is copied but a gradient, once, from where autograd left it to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,23 +23,23 @@ from gradgroup.core import Grams, gram, grams
 from gradgroup.core._directions import Direction
 from gradgroup.core._solve import BLOCK, loses_digits
 
-# Columns moved and published at a time: small enough that a member just moved is still in
-# cache when it is published, large enough that calls cost nothing.
+# Small parameters are published together, up to this many numbers at a time. Larger ones are
+# moved and published whole: shorter pieces, that stay in cache between the two, gain nothing.
 CHUNK = 16 * BLOCK
 # Before the names of a direction's arrays in a parameter's state.
 DIRECTION = "direction."
 
 
 class Chunk(NamedTuple):
-    """Some columns of the members, and where their published values go."""
+    """One large parameter or several small ones: their columns, and where they are published."""
 
     columns: slice
     thetas: Tensor
     grads: Tensor
     homes: list[Tensor]
-    """Stretches of the model's parameters, each of shape (1, its size)."""
+    """The model's own tensors, each of shape (1, its size)."""
     parts: list[slice]
-    """Which of the columns each stretch is."""
+    """Which of the columns each of them is."""
 
 
 class Bucket:
@@ -62,7 +63,7 @@ class Bucket:
         self.thetas, self.grads = self.rows[:members], self.rows[members:]
         self.views = [self._views(self.thetas, i) for i in range(members)]
         self.grad_views = [self._views(self.grads, i) for i in range(members)]
-        self.chunks = [self._chunk(a) for a in range(0, self.size, CHUNK)]
+        self.chunks = [self._chunk(*bounds) for bounds in pairwise(_cuts(self.columns))]
         self.equally = torch.full_like(self.rows[:1, :members], 1.0 / members)
         self.unused: set[tuple[int, int]] = set()
         self.arrays: dict[str, Tensor] = {}
@@ -74,15 +75,12 @@ class Bucket:
         """Row ``i`` cut into tensors laid out in memory as the parameters are."""
         return [stack[i] for stack in self.stacked(rows)]
 
-    def _chunk(self, start: int) -> Chunk:
-        stop = min(start + CHUNK, self.size)
-        homes, parts = [], []
-        for home, cut in zip(self.homes, self.columns, strict=True):
-            a, b = max(start, cut.start), min(stop, cut.stop)
-            if a < b:
-                homes.append(_flat(home)[None, a - cut.start : b - cut.start])
-                parts.append(slice(a - start, b - start))
+    def _chunk(self, first: int, last: int) -> Chunk:
+        """The chunk of the parameters from ``first`` to before ``last``."""
+        start, stop = self.columns[first].start, self.columns[last - 1].stop
         columns = slice(start, stop)
+        homes = [_flat(home)[None] for home in self.homes[first:last]]
+        parts = [slice(cut.start - start, cut.stop - start) for cut in self.columns[first:last]]
         return Chunk(columns, self.thetas[:, columns], self.grads[:, columns], homes, parts)
 
     def stacked(self, rows: Tensor) -> list[Tensor]:
@@ -220,10 +218,9 @@ class Bucket:
             self.thetas.addcmul_(self.grads.mean(0), line.to(self.rows)[:, None])
         if each:
             generator = torch.Generator().manual_seed(seed)
-            for chunk in self.chunks:
-                shape = chunk.thetas.shape
-                noise = torch.randn(shape, generator=generator)
-                chunk.thetas.add_((noise - noise.mean(0)).to(self.rows), alpha=each)
+            for part in torch.split(self.thetas, CHUNK, dim=1):
+                noise = torch.randn(part.shape, generator=generator)
+                part.add_((noise - noise.mean(0)).to(part), alpha=each)
 
     def contract(self, factor: float) -> None:
         """Draw the members towards the centre."""
@@ -302,6 +299,15 @@ def _zeros(rows: int, columns: int, like: Tensor) -> Tensor:
 def _columns(params: Sequence[Tensor]) -> list[slice]:
     stops = torch.tensor([p.numel() for p in params]).cumsum(0).tolist()
     return [slice(stop - p.numel(), stop) for p, stop in zip(params, stops, strict=True)]
+
+
+def _cuts(columns: Sequence[slice]) -> list[int]:
+    """Where to cut a row of parameters so that those of a piece have CHUNK columns, or are one."""
+    cuts = [0]
+    for k, column in enumerate(columns):
+        if k > cuts[-1] and column.stop - columns[cuts[-1]].start > CHUNK:
+            cuts.append(k)
+    return [*cuts, len(columns)]
 
 
 def _dense(p: Tensor) -> Tensor:
