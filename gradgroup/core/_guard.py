@@ -128,7 +128,7 @@ def guarded_steps(
     ``tied`` is the minimiser of Ψ with α already in it (:func:`tied_step`). The steps are its
     own, the same for all members, but where a rule of this module shortens or tilts them. They
     are zero where the members' differences show no positive curvature, and so nothing at all;
-    after ten such rounds in a row, a step of 1/L is tried.
+    after ten such rounds in a row, a step of at most 1/L is tried.
     """
     guard = _learn(guard, evidence, tied)
     parallel = evidence.disagreement < PARALLEL
@@ -152,10 +152,11 @@ def _blind_step(guard: Guard, parallel: bool) -> float:
     """The step where the differences show nothing: what was seen before still holds.
 
     It is for members at one point, and, now and then, for a group that would otherwise stand
-    still for ever on a function that is not convex there.
+    still for ever on a function that is not convex there. Where one such step after another
+    shows nothing, they become shorter: equal ones could go to and fro about a kink for ever.
     """
     if guard.curvature and (parallel or guard.idle % DISTRUST == 0):
-        return -1.0 / guard.curvature
+        return -1.0 / (guard.curvature * guard.idle)
     return 0.0
 
 

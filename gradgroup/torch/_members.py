@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradgroup.core import Grams, gram, grams
+from gradgroup.core import Grams, grams
 from gradgroup.core._directions import Direction
 from gradgroup.core._solve import BLOCK, loses_digits
+from gradgroup.torch._passes import passes, publish
 
 # Small parameters are published together, up to this many numbers at a time. Larger ones are
 # moved and published whole: shorter pieces, that stay in cache between the two, gain nothing.
@@ -33,13 +34,14 @@ DIRECTION = "direction."
 class Chunk(NamedTuple):
     """One large parameter or several small ones: their columns, and where they are published."""
 
-    columns: slice
-    thetas: Tensor
-    grads: Tensor
+    start: int
+    """The first column."""
+    size: int
+    """How many columns there are."""
     homes: list[Tensor]
     """The model's own tensors, each of shape (1, its size)."""
     parts: list[slice]
-    """Which of the columns each of them is."""
+    """Which of these columns each of them is."""
 
 
 class Bucket:
@@ -61,10 +63,10 @@ class Bucket:
         self.size = self.columns[-1].stop
         self.rows = _zeros(2 * members, self.size, self.params[0])
         self.thetas, self.grads = self.rows[:members], self.rows[members:]
+        self.passes = passes(self.rows)
         self.views = [self._views(self.thetas, i) for i in range(members)]
         self.grad_views = [self._views(self.grads, i) for i in range(members)]
         self.chunks = [self._chunk(*bounds) for bounds in pairwise(_cuts(self.columns))]
-        self.equally = torch.full_like(self.rows[:1, :members], 1.0 / members)
         self.unused: set[tuple[int, int]] = set()
         self.arrays: dict[str, Tensor] = {}
         self.numbers: dict[str, Any] = {}
@@ -78,10 +80,9 @@ class Bucket:
     def _chunk(self, first: int, last: int) -> Chunk:
         """The chunk of the parameters from ``first`` to before ``last``."""
         start, stop = self.columns[first].start, self.columns[last - 1].stop
-        columns = slice(start, stop)
         homes = [_flat(home)[None] for home in self.homes[first:last]]
         parts = [slice(cut.start - start, cut.stop - start) for cut in self.columns[first:last]]
-        return Chunk(columns, self.thetas[:, columns], self.grads[:, columns], homes, parts)
+        return Chunk(start, stop - start, homes, parts)
 
     def stacked(self, rows: Tensor) -> list[Tensor]:
         """All rows cut into tensors of shape (N, *shape of the parameter)."""
@@ -134,41 +135,24 @@ class Bucket:
         """The two Gram matrices of Lemma 1, as NumPy arrays of float64."""
         if directions is not None:
             return Grams(*(g.cpu().numpy() for g in grams(self.thetas, directions)))
-        found = self._split(gram(self.grads, self.rows))
+        found = self._split(self.passes.products())
         if self.rows.dtype == torch.float32 and loses_digits(found):
-            found = self._split(gram(self.grads, self.rows, wide=True))
+            found = self._split(self.passes.products(wide=True))
         return found
 
-    def _split(self, products: Tensor) -> Grams:
-        numbers = products.cpu().numpy()
-        return Grams(gg=numbers[:, self.members :], gt=numbers[:, : self.members])
+    def _split(self, found: np.ndarray) -> Grams:
+        return Grams(gg=found[:, self.members :], gt=found[:, : self.members])
 
     def move(
         self, steps: Sequence[float], served: int | None, directions: Tensor | None = None
     ) -> None:
         """``Θ ← Θ + diag(η) G``; then publish the mean, or the member that is served."""
-        factor = torch.tensor(steps, dtype=self.rows.dtype, device=self.rows.device)[:, None]
         for chunk in self.chunks:
-            along = chunk.grads if directions is None else directions[:, chunk.columns]
-            chunk.thetas.addcmul_(along, factor)
-            self._publish(chunk, served)
-
-    def _publish(self, chunk: Chunk, served: int | None) -> None:
-        if len(chunk.homes) == 1:
-            self._serve(chunk.thetas, served, chunk.homes[0])
-            return
-        point = torch.empty_like(chunk.thetas[:1])
-        self._serve(chunk.thetas, served, point)
-        torch._foreach_copy_(chunk.homes, [point[:, part] for part in chunk.parts])
-
-    def _serve(self, thetas: Tensor, served: int | None, out: Tensor) -> None:
-        """The mean of the members, or one of them, to ``out`` of shape (1, columns)."""
-        if served is not None:
-            out.copy_(thetas[served])
-        elif self.members == 2:
-            torch.lerp(thetas[:1], thetas[1:], 0.5, out=out)
-        else:
-            torch.mm(self.equally, thetas, out=out)  # in half the time of a sum over rows
+            alone = len(chunk.homes) == 1
+            point = chunk.homes[0] if alone else self.rows.new_empty(1, chunk.size)
+            self.passes.move(steps, served, point, chunk.start, directions)
+            if not alone:
+                torch._foreach_copy_(chunk.homes, [point[:, part] for part in chunk.parts])
 
     def decay(self, weight: float) -> None:
         """``G ← G + λΘ`` wherever there is a gradient."""
@@ -241,7 +225,7 @@ class Bucket:
     def follow(self, served: int | None) -> None:
         """Move the members along with parameters that were changed from outside."""
         published = torch.empty_like(self.thetas[:1])
-        self._serve(self.thetas, served, published)
+        publish(self.thetas, served, published)
         shift = self.centre() - published[0]
         rounding = 8 * torch.finfo(shift.dtype).eps * self.thetas.abs().max()
         if shift.abs().max() > rounding:
