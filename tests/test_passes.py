@@ -56,7 +56,7 @@ def test_moves_agree(
     arrived = []
     for each in _both(rows):
         point = torch.full((1, columns - start), torch.nan, dtype=dtype)
-        each.move(steps, served, point, start, along)
+        each.move(steps, served, [(start, point)], each.grads if along is None else along)
         arrived.append((each.rows, point))
     (compiled_rows, compiled_point), (plain_rows, plain_point) = arrived
     torch.testing.assert_close(compiled_rows, plain_rows)

@@ -16,16 +16,16 @@ are float64. The same number of threads gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
 
-from gradgroup.core._threads import Loop, matrix, place, shares, teams
+from gradgroup.core._threads import Loop, matrix, number, place, shares, teams
 
-__all__ = ["Sweeps", "place", "teams"]
+__all__ = ["Sweeps", "teams"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Place: TypeAlias = tuple[int, int, int]
@@ -55,13 +55,12 @@ class Sweeps:
         self._loops = _loops(rows.dtype.type)
         self._small = np.zeros((2, self._members), rows.dtype)
         self._found = np.zeros((0, 0, 0))
-        self._rows, self._grads = place(rows), place(rows[self._members :])
-        self._steps = place(self._small)
+        self._rows, self._steps = place(rows), place(self._small)
 
     def products(self, threads: int) -> Array:
         """Products of the gradients with all rows: (N, 2N) float64."""
-        n, d = self._members, self._columns
-        parts = threads if 2 * n * d >= WORTH_A_TEAM else 1
+        n = self._members
+        parts = _parts(2 * n * self._columns, threads)
         if len(self._found) != parts:
             height = -(-n // TILE) * TILE
             self._found = np.zeros((parts, height, n + height + TILE))
@@ -74,20 +73,24 @@ class Sweeps:
         self,
         steps: Sequence[float],
         weights: Sequence[float],
-        point: Place,
-        start: int,
+        points: Iterable[tuple[int, Place]],
+        along: Place,
         threads: int,
-        along: Place | None = None,
     ) -> None:
-        """Move the members, ``θᵢ ← θᵢ + ηᵢ pᵢ``, and write their weighted sum to ``point``.
+        """Move the members, ``θᵢ ← θᵢ + ηᵢ pᵢ``, and write their weighted sum to the points.
 
-        ``point`` has the columns of the rows from ``start`` on, and only those are moved. What
-        they are moved along is (N, d), their gradients unless it is given.
+        A point has the columns of the rows from the number before it on; only those of a point
+        are moved. What they are moved along is (N, d).
         """
         self._small[:] = steps, weights
-        parts = threads if 2 * self._members * point[2] >= WORTH_A_TEAM else 1
-        arrays = *self._rows, *(along or self._grads), *self._steps, *point
-        self._loops.move.run(parts, *arrays, start, 0, 0)
+        for start, point in points:
+            parts = _parts(2 * self._members * point[2], threads)
+            arrays = *self._rows, *along, *self._steps, *point
+            self._loops.move.run(parts, *arrays, start, 0, 0)
+
+
+def _parts(numbers: int, threads: int) -> int:
+    return threads if numbers >= WORTH_A_TEAM else 1
 
 
 class Loops(NamedTuple):
@@ -108,7 +111,7 @@ def _loops(dtype: type) -> Loops:
     def move(task):
         rows, along = matrix(task, 0, dtype), matrix(task, 1, dtype)
         steps, weights = matrix(task, 2, dtype)
-        point, start = matrix(task, 3, dtype)[0], task[14]
+        point, start = matrix(task, 3, dtype)[0], number(task, 4)
         for _, first, last in shares(task, point.shape[0]):
             _move(rows, along, steps, weights, point, start, first, last)
 

@@ -16,6 +16,7 @@ no other does.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -58,8 +59,8 @@ def _compile(function: Callable[[Any], None]) -> Any:
 
 
 def place(array: np.ndarray) -> tuple[int, int, int]:
-    """The address and the shape of a contiguous array; a vector is a matrix of one row."""
-    rows, columns = array.shape if array.ndim == 2 else (1, *array.shape)
+    """The address and the shape of a contiguous matrix."""
+    rows, columns = array.shape
     return array.ctypes.data, rows, columns
 
 
@@ -70,7 +71,8 @@ def teams() -> bool:
 
 @lru_cache(maxsize=1)
 def _team() -> Callable[..., None] | None:
-    found = getattr(ctypes.CDLL(None), "GOMP_parallel", None)
+    # Windows has no table of all the functions in a process.
+    found = getattr(ctypes.CDLL(None), "GOMP_parallel", None) if os.name == "posix" else None
     if found is not None:
         found.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
         found.restype = None
@@ -96,6 +98,12 @@ def pointer(typing: Any, address: Any) -> Any:
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
     return types.voidptr(address), generate
+
+
+@njit
+def number(task, k):
+    """The first of the three numbers of argument ``k`` of a task."""
+    return task[2 + 3 * k]
 
 
 @njit

@@ -22,7 +22,7 @@ from torch import Tensor
 from gradgroup.core import Grams, grams
 from gradgroup.core._directions import Direction
 from gradgroup.core._solve import BLOCK, loses_digits
-from gradgroup.torch._passes import passes, publish
+from gradgroup.torch._passes import passes
 
 # Small parameters are published together, up to this many numbers at a time. Larger ones are
 # moved and published whole: shorter pieces, that stay in cache between the two, gain nothing.
@@ -147,12 +147,18 @@ class Bucket:
         self, steps: Sequence[float], served: int | None, directions: Tensor | None = None
     ) -> None:
         """``Θ ← Θ + diag(η) G``; then publish the mean, or the member that is served."""
+        along = self.grads if directions is None else directions
+        self.passes.move(steps, served, self._points(), along)
+
+    def _points(self) -> Iterator[tuple[int, Tensor]]:
+        """Where each chunk begins, and what to write there; several homes get theirs after that."""
         for chunk in self.chunks:
-            alone = len(chunk.homes) == 1
-            point = chunk.homes[0] if alone else self.rows.new_empty(1, chunk.size)
-            self.passes.move(steps, served, point, chunk.start, directions)
-            if not alone:
-                torch._foreach_copy_(chunk.homes, [point[:, part] for part in chunk.parts])
+            if len(chunk.homes) == 1:
+                yield chunk.start, chunk.homes[0]
+                continue
+            point = self.rows.new_empty(1, chunk.size)
+            yield chunk.start, point
+            torch._foreach_copy_(chunk.homes, [point[:, part] for part in chunk.parts])
 
     def decay(self, weight: float) -> None:
         """``G ← G + λΘ`` wherever there is a gradient."""
@@ -225,7 +231,7 @@ class Bucket:
     def follow(self, served: int | None) -> None:
         """Move the members along with parameters that were changed from outside."""
         published = torch.empty_like(self.thetas[:1])
-        publish(self.thetas, served, published)
+        self.passes.publish(served, published)
         shift = self.centre() - published[0]
         rounding = 8 * torch.finfo(shift.dtype).eps * self.thetas.abs().max()
         if shift.abs().max() > rounding:

@@ -5,20 +5,24 @@ and publishes the members once (:meth:`Passes.move`). For float32 and float64 on
 ``gradgroup.core._sweeps`` does either in one sweep through memory, if Numba is installed. What is
 left, PyTorch does: other precisions, other devices, a machine without Numba.
 
-Shapes. ``rows`` is (2N, d), members then gradients; a point is (1, columns).
+Shapes. ``rows`` is (2N, d), members then gradients; what they move along is (N, d).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from types import ModuleType
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gradgroup.core import gram
+
+# Where a point begins among the columns, and the point: (1, columns).
+Points: TypeAlias = Iterable[tuple[int, Tensor]]
 
 
 class Passes:
@@ -27,6 +31,7 @@ class Passes:
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows
         self.thetas, self.grads = rows.chunk(2)
+        self._equally = rows.new_full((1, len(self.thetas)), 1.0 / len(self.thetas))
 
     def products(self, *, wide: bool = False) -> np.ndarray:
         """Products of the gradients with all rows: (N, 2N), float64."""
@@ -34,23 +39,24 @@ class Passes:
         return total.cpu().numpy()
 
     def move(
-        self,
-        steps: Sequence[float],
-        served: int | None,
-        point: Tensor,
-        start: int,
-        along: Tensor | None = None,
+        self, steps: Sequence[float], served: int | None, points: Points, along: Tensor
     ) -> None:
-        """Move what the point has of the columns from ``start``, and publish it there.
+        """``θᵢ ← θᵢ + ηᵢ pᵢ`` in the columns of each point, and publish them there."""
+        factor = torch.tensor(steps, dtype=self.rows.dtype, device=self.rows.device)[:, None]
+        for start, point in points:
+            columns = slice(start, start + point.shape[1])
+            self.thetas[:, columns].addcmul_(along[:, columns], factor)
+            self.publish(served, point, start)
 
-        ``θᵢ ← θᵢ + ηᵢ pᵢ``; the members move along their gradients, unless something else is given.
-        """
-        columns = slice(start, start + point.shape[1])
-        thetas = self.thetas[:, columns]
-        along = (self.grads if along is None else along)[:, columns]
-        factor = torch.tensor(steps, dtype=thetas.dtype, device=thetas.device)
-        thetas.addcmul_(along, factor[:, None])
-        publish(thetas, served, point)
+    def publish(self, served: int | None, point: Tensor, start: int = 0) -> None:
+        """The mean of the members, or the one that is served, in the columns of a point."""
+        thetas = self.thetas[:, start : start + point.shape[1]]
+        if served is not None:
+            point.copy_(thetas[served])
+        elif len(thetas) == 2:
+            torch.lerp(thetas[:1], thetas[1:], 0.5, out=point)
+        else:
+            torch.mm(self._equally, thetas, out=point)  # in half the time of a sum over rows
 
 
 class CompiledPasses(Passes):
@@ -58,7 +64,6 @@ class CompiledPasses(Passes):
 
     def __init__(self, rows: Tensor, sweeps: ModuleType) -> None:
         super().__init__(rows)
-        self._place = sweeps.place
         self._sweeps = sweeps.Sweeps(rows.numpy())
 
     def products(self, *, wide: bool = False) -> np.ndarray:
@@ -68,32 +73,33 @@ class CompiledPasses(Passes):
         return found
 
     def move(
-        self,
-        steps: Sequence[float],
-        served: int | None,
-        point: Tensor,
-        start: int,
-        along: Tensor | None = None,
+        self, steps: Sequence[float], served: int | None, points: Points, along: Tensor
     ) -> None:
-        if along is not None:
-            along = along.detach().contiguous()
-        self._sweeps.move(
-            steps,
-            _weights(len(steps), served),
-            (point.data_ptr(), *point.shape),
-            start,
-            torch.get_num_threads(),
-            None if along is None else (along.data_ptr(), *along.shape),
-        )
+        along = along.detach().contiguous()
+        places = ((start, _place(point)) for start, point in points)
+        weights = _weights(len(steps), served)
+        self._sweeps.move(steps, weights, places, _place(along), torch.get_num_threads())
+
+
+def _place(matrix: Tensor) -> tuple[int, int, int]:
+    rows, columns = matrix.shape
+    return matrix.data_ptr(), rows, columns
+
+
+def _weights(members: int, served: int | None) -> list[float]:
+    """What the members count in the point that is published."""
+    if served is None:
+        return [1.0 / members] * members
+    return [float(i == served) for i in range(members)]
 
 
 def passes(rows: Tensor) -> Passes:
     """The compiled passes, if they are there and can take these numbers; otherwise PyTorch's."""
-    sweeps = _sweeps()
-    if rows.device.type != "cpu" or rows.dtype not in (torch.float32, torch.float64) or not sweeps:
+    if rows.device.type != "cpu" or rows.dtype not in (torch.float32, torch.float64):
         return Passes(rows)
+    sweeps = _sweeps()
     # On one thread they would be no match for PyTorch on many.
-    return CompiledPasses(rows, sweeps) if sweeps.teams() else Passes(rows)
+    return CompiledPasses(rows, sweeps) if sweeps and sweeps.teams() else Passes(rows)
 
 
 @lru_cache(maxsize=1)
@@ -103,21 +109,3 @@ def _sweeps() -> ModuleType | None:
     except ImportError:
         return None
     return _sweeps
-
-
-def publish(thetas: Tensor, served: int | None, point: Tensor) -> None:
-    """The mean of the members, or the one that is served."""
-    if served is not None:
-        point.copy_(thetas[served])
-    elif len(thetas) == 2:
-        torch.lerp(thetas[:1], thetas[1:], 0.5, out=point)
-    else:
-        weights = thetas.new_full((1, len(thetas)), 1.0 / len(thetas))
-        torch.mm(weights, thetas, out=point)  # in half the time of a sum over rows
-
-
-def _weights(members: int, served: int | None) -> list[float]:
-    """What the members count in the point that is published."""
-    if served is None:
-        return [1.0 / members] * members
-    return [float(i == served) for i in range(members)]
