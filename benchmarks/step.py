@@ -102,7 +102,7 @@ class Group:
         """What follows once all gradients lie in their rows."""
         self.opt._losses = list(self.losses)
         with torch.no_grad():
-            self.opt._close_round()
+            self.opt._close()
             self.opt._finish()
 
 

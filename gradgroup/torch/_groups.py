@@ -14,7 +14,7 @@ class Group(dict[str, Any]):
     def __missing__(self, key: str) -> Any:
         if key in ("lr", "initial_lr"):
             raise KeyError(
-                "GradientGrouping has no learning rate, so a learning-rate scheduler has nothing "
+                "This optimizer has no learning rate, so a learning-rate scheduler has nothing "
                 "to schedule: remove the scheduler."
             )
         raise KeyError(key)
@@ -38,19 +38,22 @@ def check_keys(group: dict[str, Any], defaults: dict[str, Any]) -> None:
             )
 
 
-def check_group(group: dict[str, Any], first: dict[str, Any], per_group: bool) -> None:
+def check_solve(group: dict[str, Any], first: dict[str, Any], per_group: bool) -> None:
     check_alpha(group["alpha"])
     check_eps(group["eps"])
-    if not group["weight_decay"] >= 0.0:
-        raise ValueError(
-            f"weight_decay must be at least 0, but got weight_decay={group['weight_decay']!r}."
-        )
     for key in ("alpha", "eps"):
         if group[key] != first[key] and not per_group:
             raise ValueError(
                 f"{key} is {group[key]!r} in one parameter group and {first[key]!r} in another, "
                 "but all parameters share one solve: pass per_group=True to solve for each group."
             )
+
+
+def check_group(group: dict[str, Any]) -> None:
+    if not 0.0 <= group["weight_decay"] < math.inf:
+        raise ValueError(
+            f"weight_decay must be at least 0, but got weight_decay={group['weight_decay']!r}."
+        )
     for p in group["params"]:
         if not p.is_floating_point():
             raise TypeError(

@@ -1,19 +1,15 @@
-"""Where the members live: rows of one buffer for each kind of parameter.
+"""Where the members live: rows of one matrix for each kind of parameter.
 
-The idea. All parameters of one group, device and dtype form a :class:`Bucket` whose d numbers
-stand side by side in the columns of one matrix ``rows`` of shape (2N, d): the N members
-first, their N gradients below. One pass over ``rows`` gives both Gram matrices, one more
-moves the members. While a member is evaluated, the model's parameters *are* views of its
-row; otherwise they are the model's own tensors ("home"), which hold the published point.
-
-Nothing of size d is copied but a gradient, once, from where autograd left it to its row.
+The idea. A :class:`Bucket` is a layout of parameters (``_layout.py``) with a matrix ``rows`` of
+shape (2N, d): the N members first, their N gradients below. One pass over ``rows`` gives both Gram
+matrices, one more moves the members. Nothing of size d is copied but a gradient, once, from where
+autograd left it to its row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,30 +17,15 @@ from torch import Tensor
 
 from gradgroup.core import Grams, grams
 from gradgroup.core._directions import Direction
-from gradgroup.core._solve import BLOCK, loses_digits
+from gradgroup.core._solve import loses_digits
+from gradgroup.torch._layout import CHUNK, Layout, strided, zeros
 from gradgroup.torch._passes import passes
 
-# Small parameters are published together, up to this many numbers at a time. Larger ones are
-# moved and published whole: shorter pieces, that stay in cache between the two, gain nothing.
-CHUNK = 16 * BLOCK
 # Before the names of a direction's arrays in a parameter's state.
 DIRECTION = "direction."
 
 
-class Chunk(NamedTuple):
-    """One large parameter or several small ones: their columns, and where they are published."""
-
-    start: int
-    """The first column."""
-    size: int
-    """How many columns there are."""
-    homes: list[Tensor]
-    """The model's own tensors, each of shape (1, its size)."""
-    parts: list[slice]
-    """Which of these columns each of them is."""
-
-
-class Bucket:
+class Bucket(Layout):
     """The members of the parameters that share a group, a device and a dtype.
 
     Parameters
@@ -56,57 +37,30 @@ class Bucket:
     """
 
     def __init__(self, params: Sequence[Tensor], members: int) -> None:
-        self.params = list(params)
+        super().__init__(params)
         self.members = members
-        self.homes = [_dense(p) for p in self.params]
-        self.columns = _columns(self.params)
-        self.size = self.columns[-1].stop
-        self.rows = _zeros(2 * members, self.size, self.params[0])
+        like = self.params[0]
+        self.rows = zeros(2 * members, self.size, like.dtype, like.device)
         self.thetas, self.grads = self.rows[:members], self.rows[members:]
         self.passes = passes(self.rows)
-        self.views = [self._views(self.thetas, i) for i in range(members)]
-        self.grad_views = [self._views(self.grads, i) for i in range(members)]
-        self.chunks = [self._chunk(*bounds) for bounds in pairwise(_cuts(self.columns))]
+        self.member_views = [self.views(theta) for theta in self.thetas]
+        self.grad_views = [self.views(grad) for grad in self.grads]
         self.unused: set[tuple[int, int]] = set()
         self.arrays: dict[str, Tensor] = {}
         self.numbers: dict[str, Any] = {}
         self.thetas.copy_(self.centre().expand_as(self.thetas))
-        self.note_versions()
-
-    def _views(self, rows: Tensor, i: int) -> list[Tensor]:
-        """Row ``i`` cut into tensors laid out in memory as the parameters are."""
-        return [stack[i] for stack in self.stacked(rows)]
-
-    def _chunk(self, first: int, last: int) -> Chunk:
-        """The chunk of the parameters from ``first`` to before ``last``."""
-        start, stop = self.columns[first].start, self.columns[last - 1].stop
-        homes = [_flat(home)[None] for home in self.homes[first:last]]
-        parts = [slice(cut.start - start, cut.stop - start) for cut in self.columns[first:last]]
-        return Chunk(start, stop - start, homes, parts)
-
-    def stacked(self, rows: Tensor) -> list[Tensor]:
-        """All rows cut into tensors of shape (N, *shape of the parameter)."""
-        return [
-            rows.as_strided(
-                (self.members, *home.shape),
-                (self.size, *home.stride()),
-                rows.storage_offset() + cut.start,
-            )
-            for home, cut in zip(self.homes, self.columns, strict=True)
-        ]
 
     # Evaluating the members.
 
     def enter(self, i: int) -> None:
         """Make member ``i`` the model."""
-        for p, view in zip(self.params, self.views[i], strict=True):
-            p.data = view
+        self.show(self.member_views[i])
+        for p in self.params:
             p.grad = None
 
     def leave(self) -> None:
         """Give the model its own tensors back."""
-        for p, home in zip(self.params, self.homes, strict=True):
-            p.data = home
+        self.show(self.homes)
 
     def collect(self, i: int) -> int:
         """Move the model's gradients to member ``i``'s row; how many there were."""
@@ -117,14 +71,8 @@ class Bucket:
                 row.zero_()
                 continue
             self.unused.discard((i, k))
-            if p.grad.layout is not torch.strided:
-                raise RuntimeError(
-                    f"A parameter of shape {tuple(p.shape)} has a sparse gradient, which members "
-                    "cannot hold: build its layer with sparse=False, or give the parameter to "
-                    "torch.optim.SparseAdam."
-                )
             rows.append(row)
-            grads.append(p.grad)
+            grads.append(strided(p.grad, p))
         if rows:
             torch._foreach_copy_(rows, grads)
         return len(rows)
@@ -192,11 +140,7 @@ class Bucket:
         for i, k in self.unused:
             rows[i, self.columns[k]] = 0.0
 
-    # The centre, and the members about it.
-
-    def centre(self) -> Tensor:
-        """The model's own parameters, side by side."""
-        return torch.cat([_flat(home) for home in self.homes])
+    # The members about the centre.
 
     def place(self, line: Tensor | None, each: float, seed: int) -> None:
         """Members at the centre, plus ``line[i]`` mean gradients, plus noise of scale ``each``.
@@ -216,18 +160,6 @@ class Bucket:
         """Draw the members towards the centre."""
         self.thetas.lerp_(self.centre().expand_as(self.thetas), 1.0 - factor)
 
-    def moved_away(self) -> bool:
-        """Whether the model's parameters are other tensors than those we know (``model.to``)."""
-        pairs = zip(self.params, self.homes, strict=True)
-        return any(p.data_ptr() != home.data_ptr() or p.dtype != home.dtype for p, home in pairs)
-
-    def note_versions(self) -> None:
-        self.versions = [p._version for p in self.params]
-
-    def changed(self) -> bool:
-        """Whether somebody wrote to the model's parameters since we did."""
-        return self.versions != [p._version for p in self.params]
-
     def follow(self, served: int | None) -> None:
         """Move the members along with parameters that were changed from outside."""
         published = torch.empty_like(self.thetas[:1])
@@ -243,7 +175,7 @@ class Bucket:
     def save(self, state: dict[Tensor, dict[str, Any]]) -> None:
         """Copy everything of size d to the parameters' entries of an optimizer's state."""
         for k, (p, cut) in enumerate(zip(self.params, self.columns, strict=True)):
-            state[p]["members"] = torch.stack([views[k] for views in self.views])
+            state[p]["members"] = torch.stack([views[k] for views in self.member_views])
             for key, array in self.arrays.items():
                 state[p][DIRECTION + key] = array[..., cut].clone()
 
@@ -254,7 +186,7 @@ class Bucket:
             return False
         for k, entry in enumerate(saved):
             self._check_saved(k, entry["members"])
-            for i, views in enumerate(self.views):
+            for i, views in enumerate(self.member_views):
                 views[k].copy_(entry["members"][i])
         keys = [key for key in saved[0] if key.startswith(DIRECTION)]
         self.arrays = {
@@ -271,56 +203,3 @@ class Bucket:
                 f"has {self.members} members of a parameter of shape "
                 f"{tuple(self.params[k].shape)}: build it with the settings that were saved."
             )
-
-
-def _zeros(rows: int, columns: int, like: Tensor) -> Tensor:
-    """A matrix of zeros, in huge pages where the system grants them on request.
-
-    NumPy requests them for large arrays, PyTorch does not; passes over the members take about
-    a sixth less time there.
-    """
-    if like.device.type != "cpu":
-        return torch.zeros(rows, columns, dtype=like.dtype, device=like.device)
-    # Bytes, because NumPy does not know all of PyTorch's dtypes.
-    raw = np.zeros(rows * columns * like.element_size(), dtype=np.uint8)
-    return torch.from_numpy(raw).view(like.dtype).view(rows, columns)
-
-
-def _columns(params: Sequence[Tensor]) -> list[slice]:
-    stops = torch.tensor([p.numel() for p in params]).cumsum(0).tolist()
-    return [slice(stop - p.numel(), stop) for p, stop in zip(params, stops, strict=True)]
-
-
-def _cuts(columns: Sequence[slice]) -> list[int]:
-    """Where to cut a row of parameters so that those of a piece have CHUNK columns, or are one."""
-    cuts = [0]
-    for k, column in enumerate(columns):
-        if k > cuts[-1] and column.stop - columns[cuts[-1]].start > CHUNK:
-            cuts.append(k)
-    return [*cuts, len(columns)]
-
-
-def _dense(p: Tensor) -> Tensor:
-    """The parameter's own tensor, made contiguous only where its numbers have gaps."""
-    expected = 1
-    for stride, size in sorted(zip(p.stride(), p.shape, strict=True)):
-        if size > 1 and stride != expected:
-            p.data = p.data.contiguous()
-            break
-        expected *= size
-    return p.data
-
-
-def _flat(home: Tensor) -> Tensor:
-    """All numbers of a dense tensor in the order they have in memory."""
-    return home.as_strided((home.numel(),), (1,))
-
-
-def buckets_of(groups: Sequence[dict[str, Any]], members: int) -> Iterator[tuple[int, Bucket]]:
-    """The buckets of all parameter groups, each with its group's number."""
-    for number, group in enumerate(groups):
-        kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-        for p in group["params"]:
-            kinds.setdefault((p.device, p.dtype), []).append(p)
-        for params in kinds.values():
-            yield number, Bucket(params, members)
