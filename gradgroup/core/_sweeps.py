@@ -60,7 +60,7 @@ class Sweeps:
     def products(self, threads: int) -> Array:
         """Products of the gradients with all rows: (N, 2N) float64."""
         n = self._members
-        parts = _parts(2 * n * self._columns, threads)
+        parts = parts_of(2 * n * self._columns, threads)
         if len(self._found) != parts:
             height = -(-n // TILE) * TILE
             self._found = np.zeros((parts, height, n + height + TILE))
@@ -84,12 +84,12 @@ class Sweeps:
         """
         self._small[:] = steps, weights
         for start, point in points:
-            parts = _parts(2 * self._members * point[2], threads)
+            parts = parts_of(2 * self._members * point[2], threads)
             arrays = *self._rows, *along, *self._steps, *point
             self._loops.move.run(parts, *arrays, start, 0, 0)
 
 
-def _parts(numbers: int, threads: int) -> int:
+def parts_of(numbers: int, threads: int) -> int:
     return threads if numbers >= WORTH_A_TEAM else 1
 
 

@@ -276,6 +276,12 @@ class Rounds(torch.optim.Optimizer):
         self._forget()
         super().load_state_dict(state_dict)
         self.param_groups[:] = [Group(group) for group in self.param_groups]
+        # PyTorch has rounded what is kept in a better precision than the parameters'.
+        saved = (k for group in state_dict["param_groups"] for k in group["params"])
+        for p, k in zip(self._params(), saved, strict=True):
+            for name, value in state_dict["state"].get(k, {}).items():
+                if isinstance(value, Tensor):
+                    self.state[p][name] = value.detach().to(p.device, copy=True)
 
     def __getstate__(self) -> dict[str, Any]:
         with self._saved():

@@ -1,0 +1,335 @@
+"""Where the trajectory of ``AutoGrouping`` lives.
+
+The idea. A :class:`Trail` is a layout of parameters (``_layout.py``) with a matrix of four rows:
+the stand, at which gradients are taken; the noise; the start; and the gradient before. The average
+needs no row, it is what the model's own tensors hold. The scout needs none either: it lies on the
+line through average and stand. So that it can be told from both, nobody else may move the average.
+Where somebody does (a constraint, say), and in half precision, whose digits are too few for it, the
+trail keeps an average of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gradgroup.core import _auto
+from gradgroup.core._auto import Order, Sums, Track
+from gradgroup.torch._layout import Layout, flat, strided, zeros
+
+STAND, NOISE, START, LAST = range(4)
+NAMES = ("stand", "noise", "start", "last")
+# Columns that plain operations take at a time: they need some twenty temporary arrays of them.
+BLOCK = 1 << 20
+
+
+class Piece(NamedTuple):
+    """Parameters that are swept together."""
+
+    start: int
+    """Their first column."""
+    average: Tensor
+    """(1, columns); its numbers are to be moved in place."""
+    grad: Tensor
+    """(1, columns)."""
+    homes: Sequence[Tensor]
+    """Where the average is to be copied to, each (1, its columns); none if it is there already."""
+    parts: Sequence[slice]
+
+
+class Trail(Layout):
+    """The trajectory of the parameters that share a group, a device and a dtype.
+
+    Parameters
+    ----------
+    params : sequence of Tensor
+        The model's parameters; the trajectory starts at their present values.
+    members : int
+        How many gradients a step averages.
+    """
+
+    def __init__(self, params: Sequence[Tensor], members: int) -> None:
+        super().__init__(params)
+        self.members = members
+        like = self.params[0]
+        wide = like.dtype in (torch.float32, torch.float64)
+        self.dtype = like.dtype if wide else torch.float32
+        self.rows = zeros(4, self.size, self.dtype, like.device)
+        self.rows[START] = self.rows[STAND] = self.centre().to(self.dtype)
+        self.stand_views = self.views(self.rows[STAND])
+        self.average = None if wide else self.rows[START].clone()[None]
+        self.total = None if members == 1 else torch.zeros_like(self.rows[:1])
+        self.grads: list[Tensor | None] = [None] * len(self.params)
+        self.sweeper = sweeper(self.rows)
+
+    # A round: gradients at the stand.
+
+    def enter(self, i: int) -> None:
+        """Make the stand the model."""
+        if self.params[0].dtype == self.dtype:
+            self.show(self.stand_views)
+        else:
+            torch._foreach_copy_(self.homes, self.stand_views)
+        for p in self.params:
+            p.grad = None
+
+    def leave(self) -> None:
+        """Give the model the average back."""
+        if self.params[0].dtype == self.dtype:
+            self.show(self.homes)
+        else:
+            self._publish(range(len(self.params)))
+
+    def collect(self, i: int) -> int:
+        """Take the gradients, or add them to those of the members before; how many there are."""
+        found = [None if p.grad is None else strided(p.grad, p) for p in self.params]
+        if self.total is None:
+            self.grads = list(found)
+        else:
+            self._add(found, first=i == 0)
+        return sum(grad is not None for grad in found)
+
+    def _add(self, found: Sequence[Tensor | None], *, first: bool) -> None:
+        assert self.total is not None
+        if first:
+            self.total.zero_()
+            self.grads = [None] * len(self.params)
+        for k, (view, grad) in enumerate(zip(self.views(self.total[0]), found, strict=True)):
+            if grad is not None:
+                self.grads[k] = view.add_(grad, alpha=1.0 / self.members)
+
+    # Steps.
+
+    def squares(self, unit: float) -> float:
+        """``Σ (unit·g)²``: not finite where a gradient is not, or is too large."""
+        return sum(self.sweeper.squares(piece.grad, unit) for piece in self._pieces())
+
+    def sweep(self, order: Order) -> Sums:
+        """One step of the trajectory."""
+        found = []
+        for piece in self._pieces():
+            found.append(self.sweeper.sweep(piece, order))
+            if piece.homes:
+                parts = [piece.average[:, part] for part in piece.parts]
+                torch._foreach_copy_(list(piece.homes), parts)
+        self.note_versions()
+        return added(found)
+
+    def _pieces(self) -> Iterator[Piece]:
+        """Chunks of parameters with their gradients; those without one are left out."""
+        for chunk in self.chunks:
+            numbers = range(chunk.first, chunk.first + len(chunk.homes))
+            if all(self.grads[k] is not None for k in numbers):
+                yield self._piece(numbers)
+            else:
+                yield from (self._piece((k,)) for k in numbers if self.grads[k] is not None)
+
+    def _piece(self, numbers: Sequence[int]) -> Piece:
+        start = self.columns[numbers[0]].start
+        stop = self.columns[numbers[-1]].stop
+        homes = [flat(self.homes[k])[None] for k in numbers]
+        parts = [
+            slice(self.columns[k].start - start, self.columns[k].stop - start) for k in numbers
+        ]
+        grads = [self._grad(k) for k in numbers]
+        grad = grads[0] if len(grads) == 1 else torch.cat(grads, dim=1)
+        if self.average is not None:
+            return Piece(start, self.average[:, start:stop], grad, homes, parts)
+        if len(homes) == 1:
+            return Piece(start, homes[0], grad, (), ())
+        return Piece(start, torch.cat(homes, dim=1), grad, homes, parts)
+
+    def _grad(self, k: int) -> Tensor:
+        """A gradient as (1, its columns), in the order of its parameter's memory."""
+        grad, home = self.grads[k], self.homes[k]
+        assert grad is not None
+        if grad.stride() != home.stride():
+            grad = torch.empty_like(home).copy_(grad)
+        return flat(grad)[None].to(self.dtype)
+
+    # The start.
+
+    def look(self, level: float, unit: float) -> Sums:
+        """Put the stand at the end of the first direction."""
+        found = []
+        for piece in self._pieces():
+            _, noise, start, last = rows = self._rows(piece)
+            last.copy_(piece.grad[0] * unit)
+            noise.copy_(last * last)
+            direction, sums = _auto.first_direction(last, level)
+            rows[STAND].copy_(start - direction)
+            found.append(numbers(sums))
+        return added(found)
+
+    def slope(self, unit: float) -> float:
+        """How fast the loss falls at the stand, along the whole way from the start."""
+        falls = (self._slope(piece, unit) for piece in self._pieces())
+        return float(sum(falls))
+
+    def _slope(self, piece: Piece, unit: float) -> float:
+        stand, _, start, _ = self._rows(piece)
+        return float(((start - stand).double() * piece.grad[0]).sum()) * unit
+
+    def stretch(self, factor: float) -> None:
+        """Multiply the way from the start to the stand."""
+        start = self.rows[START]
+        self.rows[STAND].copy_(start + factor * (self.rows[STAND] - start))
+
+    def settle(self) -> None:
+        """Let the trajectory begin at the stand."""
+        if self.average is not None:
+            self.average.copy_(self.rows[STAND])
+        torch._foreach_copy_(self.homes, self.stand_views)
+        self.note_versions()
+
+    def retreat(self) -> None:
+        """Bring the scout, and with it the stand, halfway back to the average."""
+        average = self.centre().to(self.dtype) if self.average is None else self.average[0]
+        self.rows[STAND].lerp_(average, 0.5)
+
+    def _rows(self, piece: Piece) -> Tensor:
+        return self.rows[:, piece.start : piece.start + piece.grad.shape[1]]
+
+    # Parameters that others change.
+
+    def follow(self) -> None:
+        """Move along with parameters that were changed from outside.
+
+        The first time, the average as it was is lost, and with it the scout, which returns to it;
+        from then on the trail keeps an average of its own.
+        """
+        centre = self.centre().to(self.dtype)
+        if self.average is None:
+            self.average = centre[None]
+            self.rows[STAND] = centre
+        elif not self._published(centre):
+            self.rows[STAND] += centre - self.average[0]
+            self.average[0] = centre
+        self.note_versions()
+
+    def _published(self, centre: Tensor) -> bool:
+        assert self.average is not None
+        return torch.equal(self.average[0].to(self.params[0].dtype).to(self.dtype), centre)
+
+    def _publish(self, numbers: Sequence[int]) -> None:
+        """Copy the trail's own average to the model."""
+        assert self.average is not None
+        views = self.views(self.average[0])
+        torch._foreach_copy_([self.homes[k] for k in numbers], [views[k] for k in numbers])
+        self.note_versions()
+
+    # Saving and restoring.
+
+    def save(self, state: dict[Tensor, dict[str, Any]]) -> None:
+        """Copy everything of size d to the parameters' entries of an optimizer's state."""
+        rows = dict(zip(NAMES, self.rows, strict=True))
+        if self.average is not None:
+            rows["average"] = self.average[0]
+        for name, row in rows.items():
+            for p, view in zip(self.params, self.views(row), strict=True):
+                state[p][name] = view.clone()
+
+    def is_saved(self, state: Mapping[Tensor, dict[str, Any]]) -> bool:
+        """Whether the state has a trail for all of these parameters."""
+        return all(name in state.get(p, {}) for p in self.params for name in NAMES)
+
+    def restore(self, state: Mapping[Tensor, dict[str, Any]]) -> None:
+        """Take it back."""
+        rows = dict(zip(NAMES, self.rows, strict=True))
+        if "average" in state[self.params[0]]:
+            self.average = torch.empty_like(self.rows[:1])
+            rows["average"] = self.average[0]
+        for name, row in rows.items():
+            for p, view in zip(self.params, self.views(row), strict=True):
+                self._check_saved(view, state[p][name])
+                view.copy_(state[p][name])
+
+    def _check_saved(self, view: Tensor, saved: Tensor) -> None:
+        if view.shape != saved.shape:
+            raise ValueError(
+                f"The saved state has a parameter of shape {tuple(saved.shape)}, but this "
+                f"optimizer has one of shape {tuple(view.shape)} in its place: build it for the "
+                "model that was saved."
+            )
+
+
+def added(found: Sequence[Sums]) -> Sums:
+    """The sums over several pieces."""
+    return Sums(*(sum(parts) for parts in zip(*found, strict=True)))
+
+
+def numbers(sums: Sums) -> Sums:
+    """Sums as Python numbers, which on a GPU have to be waited for."""
+    return Sums(*(float(value) for value in sums))
+
+
+class Sweeper:
+    """The sweep by PyTorch."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = rows
+
+    def squares(self, grad: Tensor, unit: float) -> float:
+        return float((grad * unit).double().square().sum())
+
+    def sweep(self, piece: Piece, order: Order) -> Sums:
+        columns = piece.grad.shape[1]
+        cuts = [slice(low, min(low + BLOCK, columns)) for low in range(0, columns, BLOCK)]
+        found = [self._block(piece, cut, order) for cut in cuts]
+        return numbers(added(found))
+
+    def _block(self, piece: Piece, cut: slice, order: Order) -> Sums:
+        rows = self.rows[:, piece.start + cut.start : piece.start + cut.stop]
+        old = Track(piece.average[0, cut], rows[STAND], rows[START], rows[NOISE], rows[LAST])
+        new, sums = _auto.sweep(old, piece.grad[0, cut], order)
+        for row, moved in zip(old, new, strict=True):
+            if moved is not row:
+                row.copy_(moved)
+        return sums
+
+
+class CompiledSweeper(Sweeper):
+    """The same in one pass through memory."""
+
+    def __init__(self, rows: Tensor, compiled: ModuleType) -> None:
+        super().__init__(rows)
+        self._compiled = compiled
+        self._kind = rows.numpy().dtype.type
+
+    def squares(self, grad: Tensor, unit: float) -> float:
+        threads = torch.get_num_threads()
+        found: float = self._compiled.squares(_place(grad), unit, self._kind, threads)
+        return found
+
+    def sweep(self, piece: Piece, order: Order) -> Sums:
+        places = _place(self.rows), piece.start, _place(piece.average), _place(piece.grad)
+        threads = torch.get_num_threads()
+        found: Sums = self._compiled.sweep(*places, order, self._kind, threads)
+        return found
+
+
+def _place(matrix: Tensor) -> tuple[int, int, int]:
+    rows, columns = matrix.shape
+    return matrix.data_ptr(), rows, columns
+
+
+def sweeper(rows: Tensor) -> Sweeper:
+    """The compiled sweep, if it is there and can take these numbers; otherwise PyTorch's."""
+    compiled = _compiled()
+    if rows.device.type != "cpu" or compiled is None or not compiled.teams():
+        return Sweeper(rows)
+    return CompiledSweeper(rows, compiled)
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> ModuleType | None:
+    try:
+        from gradgroup.core import _auto_sweep
+    except ImportError:
+        return None
+    return _auto_sweep
