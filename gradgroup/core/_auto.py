@@ -41,7 +41,6 @@ overflow nor vanish in float32; ``noise`` and ``last`` are in that unit. The ste
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -64,6 +63,10 @@ FIRST_LENGTH = 1e-3
 TRUSTED = 4.0
 LEAP = 32.0
 MOST_TRIES = 20
+# The distance from the start is looked at in every step at first, later in every fourth: it
+# changes slowly, and the start need not be read in the others.
+LOOK_AT_FIRST = 64
+LOOK_EVERY = 4
 
 
 class Phase(IntEnum):
@@ -75,12 +78,11 @@ class Phase(IntEnum):
     """The trajectory has begun."""
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(NamedTuple):
     """What the rule remembers beside its arrays."""
 
     phase: Phase = Phase.LOOK
-    count: int = 0
+    seen: int = 0
     """w of the last step: how many gradients the trajectory has seen."""
     reach: float = 0.0
     """R, how far the average has been from the start."""
@@ -103,8 +105,8 @@ class Track(NamedTuple):
 
     average: Array
     stand: Array
-    start: Array
     noise: Array
+    start: Array
     last: Array
     """The gradient before, in its unit."""
 
@@ -121,6 +123,8 @@ class Order(NamedTuple):
     decay: float
     """The part of the stand that weight decay takes away, divided by the step."""
     unit: float
+    look: bool
+    """Whether the sums that have to do with the start are asked for."""
 
 
 class Sums(NamedTuple):
@@ -136,7 +140,7 @@ class Sums(NamedTuple):
 def sweep(track: Track, grad: Array, order: Order) -> tuple[Track, Sums]:
     """One step of the trajectory, from the gradient at the stand."""
     xp = namespace(grad)
-    average, stand, start, noise, last = track
+    average, stand, noise, start, last = track
     grad = grad * order.unit
     noise = noise + order.mix * (0.5 * (grad - last) ** 2 - noise)
     root = xp.sqrt(noise) + order.floor
@@ -152,7 +156,7 @@ def sweep(track: Track, grad: Array, order: Order) -> tuple[Track, Sums]:
         verdict=verdict,
         reach=xp.sum(root * away * away, dtype=xp.float64),
     )
-    return Track(average, stand, start, noise, grad), sums
+    return Track(average, stand, noise, start, grad), sums
 
 
 def order(pace: Pace, size: int, decay: float = 0.0, scale: float = 1.0) -> Order:
@@ -160,7 +164,7 @@ def order(pace: Pace, size: int, decay: float = 0.0, scale: float = 1.0) -> Orde
 
     ``scale`` is what the gradients are to be multiplied with to be those of the loss.
     """
-    w = pace.count + 1
+    w = pace.seen + 1
     squares = w * (w + 1) * (2 * w + 1) / 6.0
     step = FACTOR * pace.reach * w / math.sqrt(squares)
     # However quiet the gradients: no step is longer than the average has ever been away.
@@ -172,23 +176,23 @@ def order(pace: Pace, size: int, decay: float = 0.0, scale: float = 1.0) -> Orde
         floor=max(FLOOR * pace.trace / size, TINY),
         decay=decay,
         unit=pace.unit * scale,
+        look=w <= LOOK_AT_FIRST or w % LOOK_EVERY == 0,
     )
 
 
-def learn(pace: Pace, sums: Sums, step: float) -> Pace:
-    """What a step has shown: the last third of the run decides whether the reach may grow."""
-    w = pace.count + 1
-    verdict = pace.verdict + 4.0 * w / (w + 1) ** 2 * (sums.verdict - pace.verdict)
+def learn(pace: Pace, sums: Sums, told: Order) -> Pace:
+    """What a step has shown."""
+    moved = pace._replace(seen=pace.seen + 1, trace=sums.trace, push=sums.push, step=told.step)
+    return _looked(moved, sums) if told.look else moved
+
+
+def _looked(pace: Pace, sums: Sums) -> Pace:
+    """With weights w³, it is the last third of the run that decides whether the reach may grow."""
+    w, every = pace.seen, 1 if pace.seen <= LOOK_AT_FIRST else LOOK_EVERY
+    verdict = pace.verdict + every * 4.0 * w / (w + 1) ** 2 * (sums.verdict - pace.verdict)
     reached = math.sqrt(max(sums.reach, 0.0) / max(sums.trace, TINY))
-    return replace(
-        pace,
-        count=w,
-        verdict=verdict,
-        reach=max(pace.reach, reached) if verdict > 0.0 else pace.reach,
-        trace=sums.trace,
-        push=sums.push,
-        step=step,
-    )
+    reach = max(pace.reach, reached) if verdict > 0.0 else pace.reach
+    return pace._replace(verdict=verdict, reach=reach)
 
 
 # The start.
@@ -217,8 +221,8 @@ def look(pace: Pace, sums: Sums, loss: float) -> tuple[Pace, float]:
     known = math.isfinite(loss) and loss != 0.0
     length = FIRST_PART * abs(loss) * pace.unit / sums.push if known else FIRST_LENGTH
     reach = length * math.sqrt(sums.reach / sums.trace)
-    found = replace(pace, phase=Phase.TRY, reach=reach, slope=length * sums.push)
-    return replace(found, trace=sums.trace, push=sums.push), length
+    found = pace._replace(phase=Phase.TRY, reach=reach, slope=length * sums.push)
+    return found._replace(trace=sums.trace, push=sums.push), length
 
 
 def judge(pace: Pace, slope: float) -> tuple[Pace, float]:
@@ -230,7 +234,7 @@ def judge(pace: Pace, slope: float) -> tuple[Pace, float]:
     if pace.tries < MOST_TRIES and not 1.0 / LEAP <= vanishes <= TRUSTED:
         return _tried(pace, LEAP if vanishes > LEAP else TRUSTED if vanishes > 1.0 else 1.0 / LEAP)
     factor = min(max(vanishes, 1.0 / LEAP), TRUSTED)
-    return replace(_tried(pace, factor)[0], phase=Phase.GO, count=1), factor
+    return _tried(pace, factor)[0]._replace(phase=Phase.GO, seen=1), factor
 
 
 def shorten(pace: Pace) -> tuple[Pace, float]:
@@ -240,4 +244,4 @@ def shorten(pace: Pace) -> tuple[Pace, float]:
 
 def _tried(pace: Pace, factor: float) -> tuple[Pace, float]:
     reach, slope = factor * pace.reach, factor * pace.slope
-    return replace(pace, reach=reach, slope=slope, tries=pace.tries + 1), factor
+    return pace._replace(reach=reach, slope=slope, tries=pace.tries + 1), factor

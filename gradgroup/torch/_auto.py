@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -170,7 +169,7 @@ class AutoGrouping(Rounds):
 
     def _look(self, loss: float, scale: float, squares: float) -> None:
         unit = unit_of(squares, self._size())
-        self._pace = replace(self._pace, unit=unit)
+        self._pace = self._pace._replace(unit=unit)
         level = squares * unit**2 / self._size()
         sums = added([trail.look(level, unit * scale) for trail in self._trails])
         self._pace, length = look(self._pace, sums, loss)
@@ -192,7 +191,7 @@ class AutoGrouping(Rounds):
         told = order(self._pace, self._size(), scale=scale)
         each = zip(self._trails, self._decays, strict=True)
         sums = added([trail.sweep(told._replace(decay=decay)) for trail, decay in each])
-        self._pace = learn(self._pace, sums, told.step)
+        self._pace = learn(self._pace, sums, told)
 
     def _size(self) -> int:
         return sum(trail.size for trail in self._trails)
@@ -250,7 +249,7 @@ class AutoGrouping(Rounds):
         for trail in self._trails:
             trail.save(self.state)
         self.state[self._trails[0].params[0]]["pace"] = {
-            "pace": asdict(self._pace) | {"phase": int(self._pace.phase)},
+            "pace": self._pace._asdict() | {"phase": int(self._pace.phase)},
             "refused": self._refused,
             "in_a_row": self._in_a_row,
         }

@@ -53,7 +53,7 @@ class Layout:
     def _chunk(self, first: int, last: int) -> Chunk:
         """The chunk of the parameters from ``first`` to before ``last``."""
         start, stop = self.columns[first].start, self.columns[last - 1].stop
-        homes = [flat(home)[None] for home in self.homes[first:last]]
+        homes = [row_of(home) for home in self.homes[first:last]]
         parts = [slice(cut.start - start, cut.stop - start) for cut in self.columns[first:last]]
         return Chunk(start, stop - start, homes, parts, first)
 
@@ -79,7 +79,7 @@ class Layout:
 
     def centre(self) -> Tensor:
         """The model's own parameters, side by side."""
-        return torch.cat([flat(home) for home in self.homes])
+        return torch.cat([row_of(home) for home in self.homes], dim=1)[0]
 
     def moved_away(self) -> bool:
         """Whether the model's parameters are other tensors than those we know (``model.to``)."""
@@ -133,9 +133,10 @@ def zeros(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> 
     return torch.from_numpy(raw).view(dtype).view(rows, columns)
 
 
-def flat(dense: Tensor) -> Tensor:
-    """All numbers of a dense tensor in the order they have in memory."""
-    return dense.as_strided((dense.numel(),), (1,))
+def row_of(dense: Tensor) -> Tensor:
+    """All numbers of a dense tensor in the order they have in memory, as (1, their number)."""
+    size = dense.numel()
+    return dense.as_strided((1, size), (size, 1))
 
 
 def _columns(params: Sequence[Tensor]) -> list[slice]:

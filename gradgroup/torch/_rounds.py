@@ -137,7 +137,6 @@ class Rounds(torch.optim.Optimizer):
                     place.leave()
         self._take_held()
 
-    @torch.no_grad()
     def _prepare(self) -> None:
         self._losses, self._held = [], None
         if any(place.moved_away() for place in self._places()):
@@ -145,13 +144,15 @@ class Rounds(torch.optim.Optimizer):
         self._load()
         self._begin()
 
-    @torch.no_grad()
     def _take_held(self) -> None:
         """Take the gradients of the member that was the model last."""
-        member, self._held = self._held, None
-        if member is None:
-            return
-        if not sum(place.collect(member.index) for place in self._places()):
+        if self._held is not None:
+            member, self._held = self._held, None
+            with torch.no_grad():
+                self._take(member)
+
+    def _take(self, member: Member) -> None:
+        if not sum([place.collect(member.index) for place in self._places()]):
             raise RuntimeError(
                 "No parameter has a gradient after a member was evaluated: the closure (or the "
                 "loop over members()) must call loss.backward()."
@@ -312,5 +313,7 @@ def mean_of(losses: Sequence[Any]) -> Any:
     if any(loss is None for loss in losses):
         return None
     if all(isinstance(loss, Tensor) for loss in losses):
+        if len(losses) == 1:
+            return losses[0].detach()
         return torch.stack([loss.detach().reshape(()) for loss in losses]).mean()
     return sum(float(loss) for loss in losses) / len(losses)

@@ -1,11 +1,11 @@
 """Where the trajectory of ``AutoGrouping`` lives.
 
-The idea. A :class:`Trail` is a layout of parameters (``_layout.py``) with a matrix of four rows:
-the stand, at which gradients are taken; the noise; the start; and the gradient before. The average
-needs no row, it is what the model's own tensors hold. The scout needs none either: it lies on the
-line through average and stand. So that it can be told from both, nobody else may move the average.
-Where somebody does (a constraint, say), and in half precision, whose digits are too few for it, the
-trail keeps an average of its own.
+The idea. A :class:`Trail` is a layout of parameters (``_layout.py``) with a matrix of three rows:
+the stand, at which gradients are taken; the noise; and the start. A row apart is the gradient
+before, in single precision kept as bfloat16. The average needs no row, it is what the model's own
+tensors hold. The scout needs none either: it lies on the line through average and stand. So that
+it can be told from both, nobody else may move the average. Where somebody does (a constraint, say),
+and in half precision, whose digits are too few for it, the trail keeps an average of its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from gradgroup.core import _auto
 from gradgroup.core._auto import Order, Sums, Track
-from gradgroup.torch._layout import Layout, flat, strided, zeros
+from gradgroup.torch._layout import Layout, row_of, strided, zeros
 
-STAND, NOISE, START, LAST = range(4)
+STAND, NOISE, START = range(3)
 NAMES = ("stand", "noise", "start", "last")
 # Columns that plain operations take at a time: they need some twenty temporary arrays of them.
 BLOCK = 1 << 20
@@ -59,13 +59,16 @@ class Trail(Layout):
         like = self.params[0]
         wide = like.dtype in (torch.float32, torch.float64)
         self.dtype = like.dtype if wide else torch.float32
-        self.rows = zeros(4, self.size, self.dtype, like.device)
+        self.rows = zeros(3, self.size, self.dtype, like.device)
         self.rows[START] = self.rows[STAND] = self.centre().to(self.dtype)
+        kept = torch.bfloat16 if self.dtype == torch.float32 else self.dtype
+        self.last = zeros(1, self.size, kept, like.device)
         self.stand_views = self.views(self.rows[STAND])
         self.average = None if wide else self.rows[START].clone()[None]
         self.total = None if members == 1 else torch.zeros_like(self.rows[:1])
         self.grads: list[Tensor | None] = [None] * len(self.params)
-        self.sweeper = sweeper(self.rows)
+        self.pieces: list[Piece] = []
+        self.sweeper = sweeper(self.rows, self.last)
 
     # A round: gradients at the stand.
 
@@ -92,6 +95,7 @@ class Trail(Layout):
             self.grads = list(found)
         else:
             self._add(found, first=i == 0)
+        self.pieces = list(self._pieces()) if i == self.members - 1 else []
         return sum(grad is not None for grad in found)
 
     def _add(self, found: Sequence[Tensor | None], *, first: bool) -> None:
@@ -107,12 +111,12 @@ class Trail(Layout):
 
     def squares(self, unit: float) -> float:
         """``Σ (unit·g)²``: not finite where a gradient is not, or is too large."""
-        return sum(self.sweeper.squares(piece.grad, unit) for piece in self._pieces())
+        return sum([self.sweeper.squares(piece.grad, unit) for piece in self.pieces])
 
     def sweep(self, order: Order) -> Sums:
         """One step of the trajectory."""
         found = []
-        for piece in self._pieces():
+        for piece in self.pieces:
             found.append(self.sweeper.sweep(piece, order))
             if piece.homes:
                 parts = [piece.average[:, part] for part in piece.parts]
@@ -124,25 +128,29 @@ class Trail(Layout):
         """Chunks of parameters with their gradients; those without one are left out."""
         for chunk in self.chunks:
             numbers = range(chunk.first, chunk.first + len(chunk.homes))
-            if all(self.grads[k] is not None for k in numbers):
-                yield self._piece(numbers)
-            else:
-                yield from (self._piece((k,)) for k in numbers if self.grads[k] is not None)
+            if None not in self.grads[numbers.start : numbers.stop]:
+                yield self._piece(chunk.start, chunk.size, chunk.homes, chunk.parts, numbers)
+                continue
+            for k, home in zip(numbers, chunk.homes, strict=True):
+                if self.grads[k] is not None:
+                    size = home.shape[1]
+                    yield self._piece(self.columns[k].start, size, [home], [slice(size)], (k,))
 
-    def _piece(self, numbers: Sequence[int]) -> Piece:
-        start = self.columns[numbers[0]].start
-        stop = self.columns[numbers[-1]].stop
-        homes = [flat(self.homes[k])[None] for k in numbers]
-        parts = [
-            slice(self.columns[k].start - start, self.columns[k].stop - start) for k in numbers
-        ]
+    def _piece(
+        self,
+        start: int,
+        size: int,
+        homes: Sequence[Tensor],
+        parts: Sequence[slice],
+        numbers: Sequence[int],
+    ) -> Piece:
         grads = [self._grad(k) for k in numbers]
         grad = grads[0] if len(grads) == 1 else torch.cat(grads, dim=1)
         if self.average is not None:
-            return Piece(start, self.average[:, start:stop], grad, homes, parts)
+            return Piece(start, self.average[:, start : start + size], grad, homes, parts)
         if len(homes) == 1:
             return Piece(start, homes[0], grad, (), ())
-        return Piece(start, torch.cat(homes, dim=1), grad, homes, parts)
+        return Piece(start, torch.cat(list(homes), dim=1), grad, homes, parts)
 
     def _grad(self, k: int) -> Tensor:
         """A gradient as (1, its columns), in the order of its parameter's memory."""
@@ -150,29 +158,30 @@ class Trail(Layout):
         assert grad is not None
         if grad.stride() != home.stride():
             grad = torch.empty_like(home).copy_(grad)
-        return flat(grad)[None].to(self.dtype)
+        return row_of(grad if grad.dtype == self.dtype else grad.to(self.dtype))
 
     # The start.
 
     def look(self, level: float, unit: float) -> Sums:
         """Put the stand at the end of the first direction."""
         found = []
-        for piece in self._pieces():
-            _, noise, start, last = rows = self._rows(piece)
-            last.copy_(piece.grad[0] * unit)
-            noise.copy_(last * last)
-            direction, sums = _auto.first_direction(last, level)
-            rows[STAND].copy_(start - direction)
+        for piece in self.pieces:
+            stand, noise, start = self._rows(piece)
+            grad = piece.grad[0] * unit
+            self.last[0, piece.start :][: len(grad)] = grad
+            noise.copy_(grad * grad)
+            direction, sums = _auto.first_direction(grad, level)
+            stand.copy_(start - direction)
             found.append(numbers(sums))
         return added(found)
 
     def slope(self, unit: float) -> float:
         """How fast the loss falls at the stand, along the whole way from the start."""
-        falls = (self._slope(piece, unit) for piece in self._pieces())
+        falls = (self._slope(piece, unit) for piece in self.pieces)
         return float(sum(falls))
 
     def _slope(self, piece: Piece, unit: float) -> float:
-        stand, _, start, _ = self._rows(piece)
+        stand, _, start = self._rows(piece)
         return float(((start - stand).double() * piece.grad[0]).sum()) * unit
 
     def stretch(self, factor: float) -> None:
@@ -227,12 +236,13 @@ class Trail(Layout):
 
     def save(self, state: dict[Tensor, dict[str, Any]]) -> None:
         """Copy everything of size d to the parameters' entries of an optimizer's state."""
-        rows = dict(zip(NAMES, self.rows, strict=True))
-        if self.average is not None:
-            rows["average"] = self.average[0]
-        for name, row in rows.items():
+        for name, row in self._named().items():
             for p, view in zip(self.params, self.views(row), strict=True):
                 state[p][name] = view.clone()
+
+    def _named(self) -> dict[str, Tensor]:
+        rows = dict(zip(NAMES, (*self.rows, self.last[0]), strict=True))
+        return rows if self.average is None else rows | {"average": self.average[0]}
 
     def is_saved(self, state: Mapping[Tensor, dict[str, Any]]) -> bool:
         """Whether the state has a trail for all of these parameters."""
@@ -240,11 +250,9 @@ class Trail(Layout):
 
     def restore(self, state: Mapping[Tensor, dict[str, Any]]) -> None:
         """Take it back."""
-        rows = dict(zip(NAMES, self.rows, strict=True))
         if "average" in state[self.params[0]]:
             self.average = torch.empty_like(self.rows[:1])
-            rows["average"] = self.average[0]
-        for name, row in rows.items():
+        for name, row in self._named().items():
             for p, view in zip(self.params, self.views(row), strict=True):
                 self._check_saved(view, state[p][name])
                 view.copy_(state[p][name])
@@ -260,6 +268,8 @@ class Trail(Layout):
 
 def added(found: Sequence[Sums]) -> Sums:
     """The sums over several pieces."""
+    if len(found) == 1:
+        return found[0]
     return Sums(*(sum(parts) for parts in zip(*found, strict=True)))
 
 
@@ -271,8 +281,8 @@ def numbers(sums: Sums) -> Sums:
 class Sweeper:
     """The sweep by PyTorch."""
 
-    def __init__(self, rows: Tensor) -> None:
-        self.rows = rows
+    def __init__(self, rows: Tensor, last: Tensor) -> None:
+        self.rows, self.last = rows, last
 
     def squares(self, grad: Tensor, unit: float) -> float:
         return float((grad * unit).double().square().sum())
@@ -284,46 +294,44 @@ class Sweeper:
         return numbers(added(found))
 
     def _block(self, piece: Piece, cut: slice, order: Order) -> Sums:
-        rows = self.rows[:, piece.start + cut.start : piece.start + cut.stop]
-        old = Track(piece.average[0, cut], rows[STAND], rows[START], rows[NOISE], rows[LAST])
-        new, sums = _auto.sweep(old, piece.grad[0, cut], order)
+        columns = slice(piece.start + cut.start, piece.start + cut.stop)
+        last = self.last[0, columns]
+        stand, noise, start = self.rows[:, columns]
+        old = Track(piece.average[0, cut], stand, noise, start, last)
+        new, sums = _auto.sweep(old._replace(last=last.to(stand)), piece.grad[0, cut], order)
         for row, moved in zip(old, new, strict=True):
-            if moved is not row:
-                row.copy_(moved)
+            row.copy_(moved)
         return sums
 
 
 class CompiledSweeper(Sweeper):
     """The same in one pass through memory."""
 
-    def __init__(self, rows: Tensor, compiled: ModuleType) -> None:
-        super().__init__(rows)
-        self._compiled = compiled
-        self._kind = rows.numpy().dtype.type
+    def __init__(self, rows: Tensor, last: Tensor, compiled: ModuleType) -> None:
+        super().__init__(rows, last)
+        bits = last.view(torch.uint16) if last.dtype == torch.bfloat16 else last
+        self._compiled = compiled.Sweep(rows.numpy(), bits.numpy())
 
     def squares(self, grad: Tensor, unit: float) -> float:
-        threads = torch.get_num_threads()
-        found: float = self._compiled.squares(_place(grad), unit, self._kind, threads)
+        found: float = self._compiled.squares(_place(grad), unit, torch.get_num_threads())
         return found
 
     def sweep(self, piece: Piece, order: Order) -> Sums:
-        places = _place(self.rows), piece.start, _place(piece.average), _place(piece.grad)
+        places = _place(piece.average), _place(piece.grad)
         threads = torch.get_num_threads()
-        found: Sums = self._compiled.sweep(*places, order, self._kind, threads)
-        return found
+        return Sums(*self._compiled.sweep(piece.start, *places, order, threads))
 
 
 def _place(matrix: Tensor) -> tuple[int, int, int]:
-    rows, columns = matrix.shape
-    return matrix.data_ptr(), rows, columns
+    return matrix.data_ptr(), 1, matrix.numel()
 
 
-def sweeper(rows: Tensor) -> Sweeper:
+def sweeper(rows: Tensor, last: Tensor) -> Sweeper:
     """The compiled sweep, if it is there and can take these numbers; otherwise PyTorch's."""
     compiled = _compiled()
     if rows.device.type != "cpu" or compiled is None or not compiled.teams():
-        return Sweeper(rows)
-    return CompiledSweeper(rows, compiled)
+        return Sweeper(rows, last)
+    return CompiledSweeper(rows, last, compiled)
 
 
 @lru_cache(maxsize=1)
