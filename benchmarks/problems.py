@@ -1,0 +1,155 @@
+"""Convex problems to train on: images, and synthetic data with a given condition number.
+
+Every problem is a linear model without bias under a loss that is convex in its weights, which start
+at zero. Images come in three scalings: pixels in [0, 1] ("01"), in [−1, 1] ("pm1"), and with every
+pixel multiplied by a factor of its own, between 1e-2 and 1e2 ("het").
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    mse_loss,
+)
+
+SCALINGS = ("01", "pm1", "het")
+IMAGES = ("mnist", "fashion", "digits")
+CONDITIONS = ("1e2", "1e4", "1e6")
+CASES = (
+    *(f"{name} {scaling}" for name in IMAGES for scaling in SCALINGS),
+    *(f"{kind} {kappa}" for kind in ("logistic", "squares") for kappa in CONDITIONS),
+)
+FILES = {"mnist": "mnist", "fashion": "fashion-mnist"}
+
+Kind = Literal["classes", "logistic", "squares"]
+
+
+class Problem(NamedTuple):
+    """A data set and a loss."""
+
+    name: str
+    kind: Kind
+    x: Tensor
+    y: Tensor
+    outputs: int
+    penalty: float = 0.0
+    """λ of ``λ/2 ‖W‖²``."""
+    scale: float = 1.0
+    """What the loss is multiplied with."""
+
+    def loss(self, weight: Tensor, rows: Tensor | slice) -> Tensor:
+        """The mean loss of some samples."""
+        outputs, y = self.x[rows] @ weight.T, self.y[rows]
+        found = LOSSES[self.kind](outputs, y)
+        if self.penalty:
+            found = found + 0.5 * self.penalty * weight.square().sum()
+        return self.scale * found
+
+    @torch.no_grad()
+    def full(self, weight: Tensor) -> float:
+        """The loss of all samples, in its own scale."""
+        parts = [slice(low, low + 5000) for low in range(0, len(self.x), 5000)]
+        losses = [float(self.loss(weight, part)) * len(self.y[part]) for part in parts]
+        return math.fsum(losses) / len(self.x) / self.scale
+
+    def batches(self, seed: int, size: int) -> Iterator[Tensor]:
+        """Rows of samples, epoch after epoch; the few that fill no batch are left out."""
+        generator = torch.Generator().manual_seed(seed)
+        while True:
+            order = torch.randperm(len(self.x), generator=generator)
+            yield from order[: len(order) - len(order) % size].view(-1, size)
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "classes": cross_entropy,
+    "logistic": lambda outputs, y: binary_cross_entropy_with_logits(outputs[:, 0], y),
+    "squares": lambda outputs, y: 0.5 * mse_loss(outputs[:, 0], y),
+}
+
+
+class MissingDataError(Exception):
+    """The files of a data set are nowhere to be found."""
+
+
+@lru_cache(maxsize=4)
+def problem(case: str) -> Problem:
+    """One of :data:`CASES`."""
+    name, variant = case.split()
+    if name in ("logistic", "squares"):
+        return synthetic(name, float(variant))
+    x, y = images(name)
+    return Problem(case, "classes", scaled(x, variant), y, outputs=10)
+
+
+def scaled(x: Tensor, scaling: str) -> Tensor:
+    if scaling == "pm1":
+        return (x - 0.5) / 0.5
+    if scaling == "het":
+        generator = torch.Generator().manual_seed(7)
+        order = torch.randperm(x.shape[1], generator=generator)
+        return x * torch.logspace(-2, 2, x.shape[1])[order]
+    return x
+
+
+def synthetic(kind: str, kappa: float, samples: int = 10_000, d: int = 100) -> Problem:
+    """Features in a rotated basis, with covariances log-spaced from 1 to 1/κ.
+
+    Every direction is worth as much as any other, so that none can be left out.
+    """
+    generator = torch.Generator().manual_seed(123)
+    rotation = torch.linalg.qr(torch.randn(d, d, generator=generator)).Q
+    z = torch.randn(samples, d, generator=generator)
+    x = (z * torch.logspace(0, -0.5 * math.log10(kappa), d)) @ rotation
+    signal = z @ torch.randn(d, generator=generator) / math.sqrt(d)
+    name = f"{kind} {kappa:.0e}".replace("e+0", "e")
+    if kind == "squares":
+        noise = math.sqrt(0.1) * torch.randn(samples, generator=generator)
+        return Problem(name, "squares", x, signal + noise, outputs=1)
+    y = torch.rand(samples, generator=generator) < torch.sigmoid(4.0 * signal)
+    return Problem(name, "logistic", x, y.float(), outputs=1, penalty=1e-4)
+
+
+def images(name: str) -> tuple[Tensor, Tensor]:
+    """Pixels in [0, 1], a picture a row, and what they show."""
+    if name == "digits":
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        return torch.tensor(digits.data / 16.0, dtype=torch.float32), torch.tensor(digits.target)
+    folder = folder_of(name)
+    pixels = read_idx(folder / "train-images-idx3-ubyte.gz")
+    labels = read_idx(folder / "train-labels-idx1-ubyte.gz")
+    x = torch.from_numpy(pixels.reshape(len(pixels), -1)).float() / 255.0
+    return x, torch.from_numpy(labels).long()
+
+
+def folder_of(name: str) -> Path:
+    """Where the official files are: in GRADGROUP_DATA, or where Debian's package puts them."""
+    roots = [os.environ.get("GRADGROUP_DATA", "data"), "/usr/share/datasets"]
+    for root in roots:
+        if (Path(root, FILES[name]) / "train-images-idx3-ubyte.gz").exists():
+            return Path(root, FILES[name])
+    raise MissingDataError(
+        f"The official files of {name} were not found: set GRADGROUP_DATA to a folder that has "
+        f"them in {FILES[name]}/."
+    )
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An array in the format of MNIST's files."""
+    with gzip.open(path) as file:
+        raw = file.read()
+    shape = np.frombuffer(raw, ">u4", count=raw[3], offset=4)
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape).copy()
