@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gradgroup.torch import GradientGrouping
+from gradgroup.torch import AutoGrouping, GradientGrouping
+
+every_kind = pytest.mark.parametrize("kind", [GradientGrouping, AutoGrouping])
 
 
 class Quadratic:
@@ -104,9 +107,9 @@ class Classes:
     def now(self) -> float:
         return self.loss().item()
 
-    def optimizer(self, **settings: Any) -> GradientGrouping:
+    def optimizer(self, kind: Any = GradientGrouping, **settings: Any) -> Any:
         torch.manual_seed(1)
-        return GradientGrouping(self.model.parameters(), **settings)
+        return kind(self.model.parameters(), **settings)
 
 
 def values(module: nn.Module) -> list[Tensor]:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from gradgroup.torch import GradientGrouping
-from tests.problems import Classes, same, values
+from gradgroup.torch import AutoGrouping, GradientGrouping
+from tests.problems import Classes, every_kind, same, values
 
-SETTINGS: list[dict[str, Any]] = [
+GROUPING: list[dict[str, Any]] = [
     {},
     {"members": 5},
     {"safeguard": False, "eps": 1e-4, "spread": 0.5},
@@ -23,13 +23,26 @@ SETTINGS: list[dict[str, Any]] = [
     {"weight_decay": 0.01},
     *({"direction": name} for name in ("momentum", "nesterov", "rmsprop", "adam", "lbfgs")),
 ]
+AUTO: list[dict[str, Any]] = [
+    {"kind": AutoGrouping},
+    {"kind": AutoGrouping, "members": 3},
+    {"kind": AutoGrouping, "weight_decay": 0.01},
+]
 
 
 def name(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.items()) or "defaults"
+    kind = settings.get("kind", GradientGrouping).__name__
+    rest = (f"{key}={value}" for key, value in settings.items() if key != "kind")
+    return ", ".join([kind, *rest])
 
 
-every_setting = pytest.mark.parametrize("settings", SETTINGS, ids=name)
+def round_of(settings: dict[str, Any]) -> int:
+    """How many gradients a step has."""
+    return settings.get("members", 1 if "kind" in settings else 2)
+
+
+every_setting = pytest.mark.parametrize("settings", GROUPING + AUTO, ids=name)
+every_grouping = pytest.mark.parametrize("settings", GROUPING, ids=name)
 
 
 def deep() -> nn.Module:
@@ -37,7 +50,7 @@ def deep() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
 
 
-def train(problem: Classes, opt: GradientGrouping, steps: int) -> None:
+def train(problem: Classes, opt: Any, steps: int) -> None:
     for _ in range(steps):
         opt.step(problem.closure(opt))
 
@@ -73,7 +86,7 @@ def test_a_run_resumes_bit_for_bit(settings: dict[str, Any], when: int) -> None:
 
     other = Classes(nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)))
     torch.manual_seed(99)
-    again = GradientGrouping(other.model.parameters(), **settings)
+    again = other.optimizer(**settings)
     file.seek(0)
     saved = torch.load(file, weights_only=True)
     again.load_state_dict(saved["opt"])
@@ -122,7 +135,8 @@ def test_single_precision_stays_single(settings: dict[str, Any]) -> None:
     train(problem, opt, 5)
     state = opt.state_dict()["state"]
     tensors = [v for entry in state.values() for v in entry.values() if torch.is_tensor(v)]
-    assert all(t.dtype == torch.float32 for t in [*problem.model.parameters(), *tensors])
+    assert all(t.dtype == torch.float32 for t in problem.model.parameters())
+    assert all(t.dtype in (torch.float32, torch.bfloat16) for t in tensors)
 
 
 @every_setting
@@ -137,7 +151,7 @@ def test_the_step_returns_the_members_mean_loss(settings: dict[str, Any]) -> Non
         return seen[-1]
 
     loss = opt.step(closure)
-    assert len(seen) == settings.get("members", 2)
+    assert len(seen) == round_of(settings)
     assert torch.equal(loss, torch.stack(seen).detach().mean())
 
 
@@ -163,7 +177,9 @@ def test_a_loop_over_members_equals_the_closure(settings: dict[str, Any]) -> Non
 def test_an_unused_parameter_is_left_alone(settings: dict[str, Any]) -> None:
     model = nn.ModuleDict({"used": nn.Linear(5, 3), "unused": nn.Linear(2, 2)})
     problem = Classes(model["used"])
-    opt = GradientGrouping(model.parameters(), **settings)
+    opt = settings.get("kind", GradientGrouping)(
+        model.parameters(), **{key: value for key, value in settings.items() if key != "kind"}
+    )
     before = values(model["unused"])
     train(problem, opt, 8)
     # The mean of spread members may differ from where they started in the last digit.
@@ -173,7 +189,7 @@ def test_an_unused_parameter_is_left_alone(settings: dict[str, Any]) -> None:
         ) != "best" else None
 
 
-@every_setting
+@every_grouping
 def test_the_diagnostics_are_numbers_a_logger_can_take(settings: dict[str, Any]) -> None:
     problem = Classes()
     opt = problem.optimizer(**settings)
@@ -221,9 +237,10 @@ def test_groups_share_a_solve_unless_told_otherwise() -> None:
     assert len(steps[False]) == 1
 
 
-def test_a_group_can_be_added_after_steps() -> None:
+@every_kind
+def test_a_group_can_be_added_after_steps(kind: Any) -> None:
     problem = Classes(deep())
-    opt = GradientGrouping(problem.model[2].parameters())
+    opt = kind(problem.model[2].parameters())
     train(problem, opt, 6)
     middle = problem.now()
     opt.add_param_group({"params": list(problem.model[0].parameters()), "weight_decay": 1e-4})
@@ -231,7 +248,8 @@ def test_a_group_can_be_added_after_steps() -> None:
     assert problem.now() < middle
 
 
-def test_several_dtypes_can_be_trained_together() -> None:
+@every_kind
+def test_several_dtypes_can_be_trained_together(kind: Any) -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -243,18 +261,19 @@ def test_several_dtypes_can_be_trained_together() -> None:
 
     problem = Classes(Mixed())
     before = problem.now()
-    train(problem, problem.optimizer(), 40)
+    train(problem, problem.optimizer(kind), 40)
     assert problem.now() < 0.8 * before
     assert [p.dtype for p in problem.model.parameters()] == [torch.float32] * 2 + [
         torch.float64
     ] * 2
 
 
-def test_memory_formats_are_kept() -> None:
+@every_kind
+def test_memory_formats_are_kept(kind: Any) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4, 3))
     model = model.to(memory_format=torch.channels_last)
     x, y = torch.randn(12, 3, 4, 4), torch.randint(3, (12,))
-    opt = GradientGrouping(model.parameters())
+    opt = kind(model.parameters())
 
     def closure() -> torch.Tensor:
         opt.zero_grad()
@@ -282,9 +301,10 @@ def test_members_move_along_when_the_model_is_changed() -> None:
     torch.testing.assert_close(after, before + 1.0)
 
 
-def test_a_model_moved_to_another_precision_goes_on() -> None:
+@every_kind
+def test_a_model_moved_to_another_precision_goes_on(kind: Any) -> None:
     problem = Classes()
-    opt = problem.optimizer()
+    opt = problem.optimizer(kind)
     train(problem, opt, 8)
     before = problem.now()
     problem.model.double()

@@ -10,26 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from gradgroup.torch import GradientGrouping
-from tests.problems import Classes, same, values
+from tests.problems import Classes, every_kind, same, values
 
 
-def train(problem: Classes, opt: GradientGrouping, steps: int) -> None:
+def train(problem: Classes, opt: Any, steps: int) -> None:
     for _ in range(steps):
         opt.step(problem.closure(opt))
 
 
-def test_batch_norm_statistics_move_once_for_every_member() -> None:
+@every_kind
+def test_batch_norm_statistics_move_once_for_every_member(kind: Any) -> None:
     norm = nn.BatchNorm1d(5)
     problem = Classes(nn.Sequential(norm, nn.Linear(5, 3)))
-    opt = problem.optimizer(members=3)
+    opt = problem.optimizer(kind, members=3)
     train(problem, opt, 4)
     assert norm.num_batches_tracked == 12
 
 
-def test_batch_norm_trains() -> None:
+@every_kind
+def test_batch_norm_trains(kind: Any) -> None:
     problem = Classes(nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 3)))
     before = problem.now()
-    train(problem, problem.optimizer(), 60)
+    train(problem, problem.optimizer(kind), 60)
     problem.model.eval()
     assert problem.now() < 0.8 * before
 
@@ -46,10 +48,11 @@ def test_dropout_draws_a_mask_for_every_member_and_is_taken_for_noise() -> None:
     assert opt._solves[0].opening.noise > 0.0
 
 
-def test_dropout_trains() -> None:
+@every_kind
+def test_dropout_trains(kind: Any) -> None:
     problem = Classes(nn.Sequential(nn.Dropout(0.1), nn.Linear(5, 3)))
     before = problem.now()
-    train(problem, problem.optimizer(), 60)
+    train(problem, problem.optimizer(kind), 60)
     assert problem.now() < 0.8 * before
 
 
@@ -109,9 +112,10 @@ def test_unscaling_one_member_alone_is_refused() -> None:
         scaler.step(opt)
 
 
-def test_bfloat16_autocast_trains() -> None:
+@every_kind
+def test_bfloat16_autocast_trains(kind: Any) -> None:
     problem = Classes()
-    opt = problem.optimizer()
+    opt = problem.optimizer(kind)
     before = problem.now()
 
     def closure() -> Tensor:
@@ -126,11 +130,12 @@ def test_bfloat16_autocast_trains() -> None:
     assert problem.now() < 0.8 * before
 
 
-def test_bfloat16_parameters_train() -> None:
+@every_kind
+def test_bfloat16_parameters_train(kind: Any) -> None:
     problem = Classes(nn.Linear(5, 3).bfloat16())
     problem.x = problem.x.bfloat16()
     before = problem.now()
-    train(problem, problem.optimizer(), 40)
+    train(problem, problem.optimizer(kind), 40)
     assert problem.now() < 0.9 * before
 
 
@@ -238,9 +243,10 @@ def test_shares_may_run_out_before_the_members_do() -> None:
     opt.step()
 
 
-def test_step_hooks_run() -> None:
+@every_kind
+def test_step_hooks_run(kind: Any) -> None:
     problem = Classes()
-    opt = problem.optimizer()
+    opt = problem.optimizer(kind)
     calls: list[str] = []
     opt.register_step_pre_hook(lambda *_: calls.append("before"))
     opt.register_step_post_hook(lambda *_: calls.append("after"))
@@ -248,7 +254,8 @@ def test_step_hooks_run() -> None:
     assert calls == ["before", "after"] * 2
 
 
-def test_a_compiled_model_is_not_compiled_again_for_every_member() -> None:
+@every_kind
+def test_a_compiled_model_is_not_compiled_again_for_every_member(kind: Any) -> None:
     problem = Classes()
     compiled: list[object] = []
 
@@ -256,7 +263,7 @@ def test_a_compiled_model_is_not_compiled_again_for_every_member() -> None:
         compiled.append(graph)
         return graph.forward
 
-    opt = problem.optimizer()
+    opt = problem.optimizer(kind)
     problem.model = torch.compile(problem.model, backend=backend)
     before = problem.now()
     graphs = len(compiled)
