@@ -8,6 +8,8 @@ Adam steps over the same N·d numbers. All candidates take turns, and medians ar
 ``memory/Nd`` is what the process's peak rises by over building the optimizer and three rounds:
 2 are the members and their gradients; Adam's two moments over N·d are 2 as well.
 
+``--auto`` measures AutoGrouping, whose step takes one gradient, against Adam over d numbers.
+
 ``step`` is what follows once the gradients lie in their rows: solve, move, publish. ``take``
 is what it costs to get them there from a model's ``.grad``, N times.
 """
@@ -27,7 +29,7 @@ from typing import NamedTuple
 import torch
 
 from gradgroup.core import Guard
-from gradgroup.torch import GradientGrouping
+from gradgroup.torch import AutoGrouping, GradientGrouping
 
 SIZES = (1_000, 7_840, 100_000, 1_000_000, 10_000_000)
 MEMBERS = (2, 4, 8)
@@ -106,6 +108,78 @@ class Group:
             self.opt._finish()
 
 
+class Trajectory:
+    """AutoGrouping, whose gradient is there already."""
+
+    def __init__(self, d: int) -> None:
+        self.p = torch.nn.Parameter(torch.randn(d))
+        self.opt = AutoGrouping([self.p])
+        self.grads = [torch.randn(d) for _ in range(3)]
+        self.turn = 0
+        for _ in range(100):  # by then it looks at its distance from the start in every fourth step
+            self.round()
+
+    def take(self) -> None:
+        """A round without its end."""
+        self.turn += 1
+        for member in self.opt.members():
+            self.p.grad = self.grads[self.turn % 3]
+            member.loss = 1.0
+
+    def round(self) -> None:
+        self.take()
+        self.opt.step()
+
+    def step(self) -> None:
+        """What follows once the gradient has been taken."""
+        self.opt._losses = [1.0]
+        with torch.no_grad():
+            self.opt._finish()
+
+
+class AutoRow(NamedTuple):
+    """Medians in microseconds, for d numbers."""
+
+    d: int
+    step: float
+    take: float
+    adam_fused: float
+    adam_foreach: float
+    memory: float
+    """Peak memory beyond the model and its gradient, in numbers for each of the d."""
+
+    @property
+    def over_fused(self) -> float:
+        return self.step / self.adam_fused
+
+    @property
+    def whole_over_fused(self) -> float:
+        return (self.step + self.take) / self.adam_fused
+
+
+def measure_auto(d: int, turns: int) -> AutoRow:
+    """AutoGrouping and Adam at one size."""
+    trajectory = Trajectory(d)
+    found = medians(
+        {
+            "step": trajectory.step,
+            "round": trajectory.round,
+            "fused": adam(d, fused=True).step,
+            "foreach": adam(d, fused=False).step,
+        },
+        turns,
+        burst=max(200_000 // d, 4),
+    )
+    return AutoRow(
+        d=d,
+        step=found["step"],
+        take=found["round"] - found["step"],
+        adam_fused=found["fused"],
+        adam_foreach=found["foreach"],
+        memory=extra_memory(d),
+    )
+
+
 def adam(size: int, *, fused: bool) -> torch.optim.Adam:
     p = torch.nn.Parameter(torch.randn(size))
     p.grad = torch.randn(size)
@@ -139,7 +213,7 @@ def measure(d: int, members: int, turns: int) -> Row:
     )
 
 
-def extra_memory(d: int, members: int) -> float:
+def extra_memory(d: int, members: int | None = None) -> float:
     """:func:`rise_of_memory` in a process of its own: a peak once reached hides later ones."""
     if d < 10_000_000:  # there the few megabytes that libraries take do not show
         return float("nan")
@@ -148,17 +222,31 @@ def extra_memory(d: int, members: int) -> float:
     return float(found.stdout)
 
 
-def rise_of_memory(d: int, members: int) -> float:
-    """How much the optimizer and three rounds lift the peak, in numbers for each of N·d."""
+def rise_of_memory(d: int, members: int | None) -> float:
+    """How much the optimizer and three rounds lift the peak, in numbers for each of N·d.
+
+    Without ``members`` it is AutoGrouping that is measured, over d.
+    """
+    three_rounds(100, members)  # loads Numba, which takes about 100 MB whatever d is
     p, grad = torch.nn.Parameter(torch.randn(d)), torch.randn(d)
-    opt = GradientGrouping([p], members=members, spread=0.1)
     before = peak_of_memory()
+    three_rounds_over(p, grad, members)
+    return (peak_of_memory() - before) / 4 / ((members or 1) * d)
+
+
+def three_rounds(d: int, members: int | None) -> None:
+    three_rounds_over(torch.nn.Parameter(torch.randn(d)), torch.randn(d), members)
+
+
+def three_rounds_over(p: torch.nn.Parameter, grad: torch.Tensor, members: int | None) -> None:
+    opt: GradientGrouping | AutoGrouping = (
+        AutoGrouping([p]) if members is None else GradientGrouping([p], members=members, spread=0.1)
+    )
     for _ in range(3):
         for member in opt.members():
             p.grad = grad
             member.loss = 1.0
         opt.step()
-    return (peak_of_memory() - before) / 4 / (members * d)
 
 
 def peak_of_memory() -> int:
@@ -182,6 +270,20 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([head, *lines])
 
 
+def auto_table(rows: Sequence[AutoRow]) -> str:
+    head = (
+        f"{'d':>10} {'step µs':>10} {'take µs':>10} {'Adam fused':>11} {'Adam foreach':>13} "
+        f"{'step/fused':>11} {'both/fused':>11} {'memory/d':>10}"
+    )
+    lines = [
+        f"{r.d:>10,} {r.step:>10.0f} {r.take:>10.0f} {r.adam_fused:>11.0f} "
+        f"{r.adam_foreach:>13.0f} {r.over_fused:>11.2f} {r.whole_over_fused:>11.2f} "
+        f"{r.memory:>10.2f}"
+        for r in rows
+    ]
+    return "\n".join([head, *lines])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, and write it where asked."""
     parser = argparse.ArgumentParser(
@@ -189,22 +291,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--auto", action="store_true", help="AutoGrouping instead")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="D")
     parser.add_argument("--members", type=int, nargs="+", default=MEMBERS, metavar="N")
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--csv", help="also write the rows to this file")
     chosen = parser.parse_args(argv)
+    rows = measure_all_auto(chosen) if chosen.auto else measure_all(chosen)
+    if chosen.csv:
+        with open(chosen.csv, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(rows[0]._fields)
+            writer.writerows(rows)
+    return 0
+
+
+def measure_all(chosen: argparse.Namespace) -> Sequence[Row]:
     rows = []
     for d in chosen.sizes:
         for members in chosen.members:
             rows.append(measure(d, members, chosen.turns))
             print(table(rows[-1:]).splitlines()[-1] if rows[1:] else table(rows), flush=True)
-    if chosen.csv:
-        with open(chosen.csv, "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(Row._fields)
-            writer.writerows(rows)
-    return 0
+    return rows
+
+
+def measure_all_auto(chosen: argparse.Namespace) -> Sequence[AutoRow]:
+    rows = []
+    for d in chosen.sizes:
+        rows.append(measure_auto(d, chosen.turns))
+        print(auto_table(rows[-1:]).splitlines()[-1] if rows[1:] else auto_table(rows), flush=True)
+    return rows
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from gradgroup.torch._layout import Layout, row_of, strided, zeros
 STAND, NOISE, START = range(3)
 NAMES = ("stand", "noise", "start", "last")
 # Columns that plain operations take at a time: they need some twenty temporary arrays of them.
-BLOCK = 1 << 20
+BLOCK = 1 << 17
+BLOCK_ON_DEVICES = 1 << 22
 
 
 class Piece(NamedTuple):
@@ -40,6 +41,16 @@ class Piece(NamedTuple):
     homes: Sequence[Tensor]
     """Where the average is to be copied to, each (1, its columns); none if it is there already."""
     parts: Sequence[slice]
+
+
+class Block(NamedTuple):
+    """Some columns of a trail."""
+
+    stand: Tensor
+    noise: Tensor
+    start: Tensor
+    last: Tensor
+    grad: Tensor
 
 
 class Trail(Layout):
@@ -60,7 +71,8 @@ class Trail(Layout):
         wide = like.dtype in (torch.float32, torch.float64)
         self.dtype = like.dtype if wide else torch.float32
         self.rows = zeros(3, self.size, self.dtype, like.device)
-        self.rows[START] = self.rows[STAND] = self.centre().to(self.dtype)
+        for row in (STAND, START):
+            torch._foreach_copy_(self.views(self.rows[row]), self.homes)
         kept = torch.bfloat16 if self.dtype == torch.float32 else self.dtype
         self.last = zeros(1, self.size, kept, like.device)
         self.stand_views = self.views(self.rows[STAND])
@@ -164,30 +176,35 @@ class Trail(Layout):
 
     def look(self, level: float, unit: float) -> Sums:
         """Put the stand at the end of the first direction."""
-        found = []
-        for piece in self.pieces:
-            stand, noise, start = self._rows(piece)
-            grad = piece.grad[0] * unit
-            self.last[0, piece.start :][: len(grad)] = grad
-            noise.copy_(grad * grad)
-            direction, sums = _auto.first_direction(grad, level)
-            stand.copy_(start - direction)
-            found.append(numbers(sums))
-        return added(found)
+        return added([self._look(block, level, unit) for block in self._blocks()])
+
+    def _look(self, block: Block, level: float, unit: float) -> Sums:
+        grad = block.grad * unit
+        direction, sums = _auto.first_direction(grad, level)
+        block.last.copy_(grad)
+        block.noise.copy_(grad * grad)
+        torch.sub(block.start, direction, out=block.stand)
+        return numbers(sums)
 
     def slope(self, unit: float) -> float:
         """How fast the loss falls at the stand, along the whole way from the start."""
-        falls = (self._slope(piece, unit) for piece in self.pieces)
-        return float(sum(falls))
+        falls = [
+            float(((block.start - block.stand).double() * block.grad).sum())
+            for block in self._blocks()
+        ]
+        return unit * sum(falls)
 
-    def _slope(self, piece: Piece, unit: float) -> float:
-        stand, _, start = self._rows(piece)
-        return float(((start - stand).double() * piece.grad[0]).sum()) * unit
+    def _blocks(self) -> Iterator[Block]:
+        """Columns of the pieces, so few that temporary arrays of them do not matter."""
+        for piece in self.pieces:
+            for cut in cuts_of(piece.grad):
+                columns = slice(piece.start + cut.start, piece.start + cut.stop)
+                stand, noise, start = self.rows[:, columns]
+                yield Block(stand, noise, start, self.last[0, columns], piece.grad[0, cut])
 
     def stretch(self, factor: float) -> None:
         """Multiply the way from the start to the stand."""
-        start = self.rows[START]
-        self.rows[STAND].copy_(start + factor * (self.rows[STAND] - start))
+        self.rows[STAND].sub_(self.rows[START]).mul_(factor).add_(self.rows[START])
 
     def settle(self) -> None:
         """Let the trajectory begin at the stand."""
@@ -200,9 +217,6 @@ class Trail(Layout):
         """Bring the scout, and with it the stand, halfway back to the average."""
         average = self.centre().to(self.dtype) if self.average is None else self.average[0]
         self.rows[STAND].lerp_(average, 0.5)
-
-    def _rows(self, piece: Piece) -> Tensor:
-        return self.rows[:, piece.start : piece.start + piece.grad.shape[1]]
 
     # Parameters that others change.
 
@@ -278,6 +292,13 @@ def numbers(sums: Sums) -> Sums:
     return Sums(*(float(value) for value in sums))
 
 
+def cuts_of(row: Tensor) -> list[slice]:
+    """Where to cut (1, columns) into blocks."""
+    block = BLOCK if row.device.type == "cpu" else BLOCK_ON_DEVICES
+    columns = row.shape[1]
+    return [slice(low, min(low + block, columns)) for low in range(0, columns, block)]
+
+
 class Sweeper:
     """The sweep by PyTorch."""
 
@@ -288,10 +309,7 @@ class Sweeper:
         return float((grad * unit).double().square().sum())
 
     def sweep(self, piece: Piece, order: Order) -> Sums:
-        columns = piece.grad.shape[1]
-        cuts = [slice(low, min(low + BLOCK, columns)) for low in range(0, columns, BLOCK)]
-        found = [self._block(piece, cut, order) for cut in cuts]
-        return numbers(added(found))
+        return numbers(added([self._block(piece, cut, order) for cut in cuts_of(piece.grad)]))
 
     def _block(self, piece: Piece, cut: slice, order: Order) -> Sums:
         columns = slice(piece.start + cut.start, piece.start + cut.stop)
