@@ -78,6 +78,7 @@ class Trail(Layout):
         self.stand_views = self.views(self.rows[STAND])
         self.average = None if wide else self.rows[START].clone()[None]
         self.total = None if members == 1 else torch.zeros_like(self.rows[:1])
+        self.strides = [home.stride() for home in self.homes]
         self.grads: list[Tensor | None] = [None] * len(self.params)
         self.pieces: list[Piece] = []
         self.sweeper = sweeper(self.rows, self.last)
@@ -140,7 +141,7 @@ class Trail(Layout):
         """Chunks of parameters with their gradients; those without one are left out."""
         for chunk in self.chunks:
             numbers = range(chunk.first, chunk.first + len(chunk.homes))
-            if None not in self.grads[numbers.start : numbers.stop]:
+            if not any(self.grads[k] is None for k in numbers):
                 yield self._piece(chunk.start, chunk.size, chunk.homes, chunk.parts, numbers)
                 continue
             for k, home in zip(numbers, chunk.homes, strict=True):
@@ -166,10 +167,10 @@ class Trail(Layout):
 
     def _grad(self, k: int) -> Tensor:
         """A gradient as (1, its columns), in the order of its parameter's memory."""
-        grad, home = self.grads[k], self.homes[k]
+        grad = self.grads[k]
         assert grad is not None
-        if grad.stride() != home.stride():
-            grad = torch.empty_like(home).copy_(grad)
+        if grad.stride() != self.strides[k]:
+            grad = torch.empty_like(self.homes[k]).copy_(grad)
         return row_of(grad if grad.dtype == self.dtype else grad.to(self.dtype))
 
     # The start.
