@@ -118,8 +118,7 @@ class Variant(torch.optim.Optimizer):
             step = min(step, self.reach * math.sqrt(self.trace / max(self.push, 1e-30)))
         root = self.root(self.noise)
         self.trace, self.push = float(root.sum()), float((grad * grad / root).sum())
-        point = self.average + (1.0 - rule.beta) * (self.scout - self.average)
-        verdict = float((grad * (self.start - point)).sum())
+        verdict = float((grad * (self.start - self.average)).sum())
         self.scout = self.scout - step * grad / root
         self.sum_of_weights += w
         self.average = self.average + w / self.sum_of_weights * (self.scout - self.average)

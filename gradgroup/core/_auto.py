@@ -21,7 +21,7 @@ p = x + (1−β)(z − x), close to the average. With gₜ the gradient at pₜ 
 
     noise   v ← mean of ½(gₜ − gₜ₋₁)², weights w²     ‖G̃‖², coordinate by coordinate
     reach   R ← max ‖x − z₀‖ in the metric √v          ‖Θ̃‖, as a root mean square
-            … where the verdict Σ w³ gₜ·(z₀ − pₜ) > 0      the sign of ⟨Θ̃, G̃⟩
+            … where the verdict Σ w³ gₜ·(z₀ − x) > 0       the sign of ⟨Θ̃, G̃⟩
     scout   z ← z − η gₜ/√v,   η = √2 · R · w/√Σw²         the bound
     average x ← x + (w/Σw)(z − x)
 
@@ -87,7 +87,7 @@ class Pace(NamedTuple):
     reach: float = 0.0
     """R, how far the average has been from the start."""
     verdict: float = 0.0
-    """Weighted mean of ``g·(z₀ − p)``: positive while the gradients approve of the way."""
+    """Weighted mean of ``g·(z₀ − x)``: positive while the gradients approve of the way."""
     trace: float = 0.0
     """``Σ √v`` over all coordinates."""
     push: float = 0.0
@@ -145,7 +145,7 @@ def sweep(track: Track, grad: Array, order: Order) -> tuple[Track, Sums]:
     noise = noise + order.mix * (0.5 * (grad - last) ** 2 - noise)
     root = xp.sqrt(noise) + order.floor
     scout = average + (stand - average) / (1.0 - BETA)
-    verdict = xp.sum(grad * (start - stand), dtype=xp.float64)
+    verdict = xp.sum(grad * (start - average), dtype=xp.float64)
     scout = scout - order.step * (grad / root + order.decay * stand)
     average = average + order.share * (scout - average)
     stand = average + (1.0 - BETA) * (scout - average)

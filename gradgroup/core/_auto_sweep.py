@@ -175,7 +175,7 @@ def _walk(grad, root, average, stand, start, told, found):
         x, p, origin, g = average[k], stand[k], start[k], grad[k] * unit
         direction = g / root[k]
         z = x + far * (p - x) - step * (direction + decay * p)
-        verdict += g * (origin - p)
+        verdict += g * (origin - x)
         push += g * direction
         x += share * (z - x)
         reach += root[k] * (x - origin) * (x - origin)
