@@ -10,6 +10,7 @@ NAMES = {
     "step": "the time of an optimizer's step, without the gradients, and its memory",
     "quality": "AutoGrouping beside tuned and tuning-free rivals, on fifteen convex problems",
     "robustness": "what AutoGrouping is indifferent to, and whether it ever blows up",
+    "mlp": "AutoGrouping and Adam on a small network",
     "ablation": "what each ingredient of AutoGrouping is worth, and constants that are 3× off",
     "quadratics": "what each rule of the safeguard does, on quadratic functions",
 }

@@ -1,4 +1,4 @@
-"""What AutoGrouping is indifferent to, and whether it ever blows up.
+"""What AutoGrouping is indifferent to, whether it ever blows up, and what more members bring.
 
 ``units``: features multiplied by 1e-3 or 1e3, the loss multiplied by 1e-3 or 1e3, the order of
 labels and of features permuted, features rotated. Printed is by how much the running and the final
@@ -6,22 +6,28 @@ loss differ from those of the data as they are; the largest difference over all 
 
 ``blowups``: ten seeds, batches of 8 to 1024. Printed is the highest loss that was met after the
 first hundredth of a run (as a mean over a hundredth of it), over the loss at the start.
+
+``members``: steps that average 1, 2, 4 and 8 gradients, each of a batch of its own, as many steps
+of each. Printed are the running and the final loss over those with one.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from benchmarks.problems import CASES, Problem, problem
 from benchmarks.quality import available
-from benchmarks.rivals import AUTO
+from benchmarks.rivals import AUTO, Method
 from benchmarks.training import Run, train
+from gradgroup.torch import AutoGrouping
 
 BATCHES = (8, 32, 128, 512, 1024)
+MEMBERS = (1, 2, 4, 8)
 DIVERGED = 2.0
 
 
@@ -74,6 +80,13 @@ def with_batch(case: str, batch: int, seed: int, epochs: int) -> Run:
     return train(problem(case), AUTO, batch=batch, seed=seed, epochs=epochs)
 
 
+def with_members(case: str, members: int, epochs: int) -> Run:
+    torch.set_num_threads(1)
+    build = partial(AutoGrouping, members=members)
+    method = Method("AutoGrouping", build, shares=members)
+    return train(problem(case), method, batch=64 * members, epochs=epochs * members)
+
+
 def parallel(function: Callable[..., Run], jobs: Sequence[Any], workers: int) -> list[Run]:
     from joblib import Parallel, delayed
     from tqdm import tqdm
@@ -118,6 +131,19 @@ def blowups(cases: Sequence[str], chosen: argparse.Namespace) -> Iterator[str]:
     yield f"Runs that went above {DIVERGED:g}: {lost} of {len(runs)}"
 
 
+def members(cases: Sequence[str], chosen: argparse.Namespace) -> Iterator[str]:
+    jobs = [(case, n, chosen.epochs) for case in cases for n in MEMBERS]
+    runs = dict(zip(jobs, parallel(with_members, jobs, chosen.workers), strict=True))
+    cells = [f"{f'running, {n}':>12} {f'final, {n}':>10}" for n in MEMBERS[1:]]
+    yield f"{'':<14} {' '.join(cells)}"
+    for case in cases:
+        one, cells = runs[case, 1, chosen.epochs], []
+        for n in MEMBERS[1:]:
+            more = runs[case, n, chosen.epochs]
+            cells.append(f"{more.running / one.running:>12.3f} {more.final / one.final:>10.3f}")
+        yield f"{case:<14} {' '.join(cells)}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, and print."""
     parser = argparse.ArgumentParser(
@@ -125,13 +151,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("units", "blowups"))
+    studies = {"units": units, "blowups": blowups, "members": members}
+    parser.add_argument("what", choices=studies)
     parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES, metavar="CASE")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2, help="processes")
     chosen = parser.parse_args(argv)
-    lines = {"units": units, "blowups": blowups}[chosen.what](available(chosen.cases), chosen)
-    for text in lines:
+    for text in studies[chosen.what](available(chosen.cases), chosen):
         print(text, flush=True)
     return 0
