@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test lint types check bench clean
+.PHONY: run test lint types check bench quality clean
 
 run: $(READY)
 	$(BIN)/python -m gradgroup.experiments.digits
@@ -26,6 +26,11 @@ check: lint types test
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks step
+
+# The rivals are packages of their own, which nothing else needs.
+quality: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[rivals]'
+	$(BIN)/python -m benchmarks quality
 
 clean:
 	rm -rf $(VENV) runs

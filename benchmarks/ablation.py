@@ -56,13 +56,13 @@ class Row(NamedTuple):
     final_worst: float
 
 
-def run(rule: Rule, case: str, seed: int) -> Run:
+def run(rule: Rule, case: str, seed: int, batch: int) -> Run:
     import torch
 
     torch.set_num_threads(1)
     shares = 2 if rule.spread else 1
     method = Method("variant", partial(Variant, rule=rule), shares=shares)
-    return train(problem(case), method, seed=seed)
+    return train(problem(case), method, seed=seed, batch=batch)
 
 
 def row(what: str, times: float, runs: Sequence[Run], base: Sequence[Run]) -> Row:
@@ -116,6 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES, metavar="CASE")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--csv", type=Path, help="also write the table to this file")
     parser.add_argument("--figure", type=Path, help="also draw what the constants do")
@@ -145,7 +146,7 @@ def all_runs(rules: Sequence[Rule], cases: Sequence[str], chosen: Any) -> list[l
     from tqdm import tqdm
 
     jobs = [(rule, case) for case in cases for rule in rules]
-    todo = (delayed(run)(rule, case, chosen.seed) for rule, case in jobs)
+    todo = (delayed(run)(rule, case, chosen.seed, chosen.batch) for rule, case in jobs)
     done = Parallel(chosen.workers, return_as="generator")(todo)
     found = list(tqdm(done, total=len(jobs), disable=None))
     return [found[k :: len(rules)] for k in range(len(rules))]
