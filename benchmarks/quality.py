@@ -49,10 +49,13 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.runs: dict[Job, Run] = {}
-        for line in path.read_text().splitlines() if path.exists() else ():
-            job, run = json.loads(line)
-            self.runs[Job(*job)] = Run(*run)
+        # What follows the last newline was cut off while it was written.
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        whole = [line for line in lines if line.endswith("\n")]
+        if whole != lines:
+            path.write_text("".join(whole))
+        found = [json.loads(line) for line in whole]
+        self.runs = {Job(*job): Run(*run) for job, run in found}
 
     def add(self, job: Job, run: Run) -> None:
         self.runs[job] = run
