@@ -245,7 +245,7 @@ def test_no_step_is_longer_than_the_way_so_far() -> None:
 
 def test_the_reach_grows_only_with_approval() -> None:
     pace = Pace(phase=Phase.GO, seen=4, reach=1.0)
-    told = Order(0.1, 0.1, 0.1, 0.0, 0.0, 1.0, look=True)
+    told = Order(0.1, 0.1, 0.1, 0.0, 1.0, 1.0, look=True)
     farther = Sums(trace=1.0, push=1.0, verdict=0.0, reach=9.0)
     assert _auto.learn(pace, farther._replace(verdict=0.5), told).reach == 3.0
     assert _auto.learn(pace, farther._replace(verdict=-0.5), told).reach == 1.0
@@ -372,6 +372,57 @@ def test_weight_decay_is_decoupled() -> None:
     assert abs(weight[3].item()) < 0.5
 
 
+def test_weight_decay_is_stable_however_strong() -> None:
+    problem = Regression()
+    loss, opt = problem.train(weight_decay=1e6)
+    assert loss < 1.01 * problem.now(torch.zeros(20, 1))
+    assert opt.diagnostics.refused == 0
+
+
+def test_weight_decay_can_be_changed_on_the_way() -> None:
+    problem = Classes()
+    opt = problem.optimizer(AutoGrouping)
+    for _ in range(30):
+        opt.step(problem.closure(opt))
+    before = float(values(problem.model)[0].norm())
+    opt.param_groups[0]["weight_decay"] = 100.0
+    for _ in range(100):
+        opt.step(problem.closure(opt))
+    assert float(values(problem.model)[0].norm()) < 0.5 * before
+
+
+def test_parameters_without_numbers_or_axes() -> None:
+    empty, single = nn.Parameter(torch.zeros(0, 3)), nn.Parameter(torch.tensor(2.0))
+    opt = AutoGrouping([empty, single])
+
+    def closure() -> Tensor:
+        opt.zero_grad()
+        loss = (single - 1.0) ** 2 + empty.sum()
+        loss.backward()
+        return loss
+
+    for _ in range(60):
+        opt.step(closure)
+    assert single.item() == pytest.approx(1.0, abs=0.02)
+
+
+def test_an_interrupted_closure_loses_nothing() -> None:
+    problem = Classes()
+    opt = problem.optimizer(AutoGrouping)
+    for _ in range(6):
+        opt.step(problem.closure(opt))
+    before = values(problem.model)
+
+    def closure() -> Tensor:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        opt.step(closure)
+    assert same(before, values(problem.model))
+    opt.step(problem.closure(opt))
+    assert not same(before, values(problem.model))
+
+
 def test_parameters_that_are_used_now_and_then() -> None:
     problem = Classes()
     extra = nn.Parameter(torch.zeros(3))
@@ -454,7 +505,7 @@ def arrays(size: int, dtype: Any, seed: int) -> tuple[Track, np.ndarray]:
     return Track(*made), random.normal(size=size).astype(dtype)
 
 
-TOLD = Order(step=0.3, mix=0.2, share=0.1, floor=1e-3, decay=0.01, unit=0.5, look=True)
+TOLD = Order(step=0.3, mix=0.2, share=0.1, floor=1e-3, shrink=0.9, unit=0.5, look=True)
 
 
 def test_the_average_and_the_noise_are_weighted_means() -> None:

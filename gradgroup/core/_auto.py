@@ -120,8 +120,9 @@ class Order(NamedTuple):
     share: float
     """w/Σw, the share of the scout in the average."""
     floor: float
-    decay: float
-    """The part of the stand that weight decay takes away, divided by the step."""
+    shrink: float
+    """What the scout is multiplied with: weight decay, as a proximal step, which no size of λ or
+    of the step makes unstable."""
     unit: float
     look: bool
     """Whether the sums that have to do with the start are asked for."""
@@ -146,7 +147,7 @@ def sweep(track: Track, grad: Array, order: Order) -> tuple[Track, Sums]:
     root = xp.sqrt(noise) + order.floor
     scout = average + (stand - average) / (1.0 - BETA)
     verdict = xp.sum(grad * (start - average), dtype=xp.float64)
-    scout = scout - order.step * (grad / root + order.decay * stand)
+    scout = order.shrink * (scout - order.step * grad / root)
     average = average + order.share * (scout - average)
     stand = average + (1.0 - BETA) * (scout - average)
     away = average - start
@@ -159,8 +160,8 @@ def sweep(track: Track, grad: Array, order: Order) -> tuple[Track, Sums]:
     return Track(average, stand, noise, start, grad), sums
 
 
-def order(pace: Pace, size: int, decay: float = 0.0, scale: float = 1.0) -> Order:
-    """What the next sweep is to do, over ``size`` coordinates in all.
+def order(pace: Pace, size: int, scale: float = 1.0) -> Order:
+    """What the next sweep is to do, over ``size`` coordinates in all, without weight decay.
 
     ``scale`` is what the gradients are to be multiplied with to be those of the loss.
     """
@@ -174,10 +175,15 @@ def order(pace: Pace, size: int, decay: float = 0.0, scale: float = 1.0) -> Orde
         mix=w * w / squares,
         share=2.0 / (w + 1),
         floor=max(FLOOR * pace.trace / size, TINY),
-        decay=decay,
+        shrink=1.0,
         unit=pace.unit * scale,
         look=w <= LOOK_AT_FIRST or w % LOOK_EVERY == 0,
     )
+
+
+def decayed(told: Order, weight_decay: float) -> Order:
+    """The same with decoupled weight decay: every step takes ``step · weight_decay`` off."""
+    return told._replace(shrink=1.0 / (1.0 + told.step * weight_decay)) if weight_decay else told
 
 
 def learn(pace: Pace, sums: Sums, told: Order) -> Pace:

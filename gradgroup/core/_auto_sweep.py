@@ -168,13 +168,13 @@ def _walk(grad, root, average, stand, start, told, found):
     compiler makes before it dares to vectorise.
     """
     kind = grad.dtype.type
-    step, share, decay, unit = kind(told[0]), kind(told[2]), kind(told[4]), kind(told[5])
+    step, share, shrink, unit = kind(told[0]), kind(told[2]), kind(told[4]), kind(told[5])
     near, far = kind(1.0 - BETA), kind(1.0 / (1.0 - BETA))
     push = verdict = reach = kind(0)
     for k in range(grad.shape[0]):
         x, p, origin, g = average[k], stand[k], start[k], grad[k] * unit
         direction = g / root[k]
-        z = x + far * (p - x) - step * (direction + decay * p)
+        z = shrink * (x + far * (p - x) - step * direction)
         verdict += g * (origin - x)
         push += g * direction
         x += share * (z - x)

@@ -16,6 +16,7 @@ import torch
 from gradgroup.core._auto import (
     Pace,
     Phase,
+    decayed,
     judge,
     learn,
     look,
@@ -63,8 +64,8 @@ class AutoGrouping(Rounds):
         How many gradients a step averages: the closure is called so many times, to see its own
         share of the samples each time. More of them mean less noise, and so longer steps.
     weight_decay : float, default 0
-        Every step takes this part of the step size off the parameters (decoupled, as in
-        AdamW).
+        Decoupled, as in AdamW: every step takes this times the step size off the parameters,
+        in proportion to them.
 
     Notes
     -----
@@ -120,7 +121,7 @@ class AutoGrouping(Rounds):
     def _forget(self) -> None:
         super()._forget()
         self._trails: list[Trail] = []
-        self._decays: list[float] = []
+        self._groups: list[int] = []
         self._pace = Pace()
         self._refused = 0
         self._in_a_row = 0
@@ -188,9 +189,10 @@ class AutoGrouping(Rounds):
             trail.stretch(factor)
 
     def _go(self, scale: float) -> None:
-        told = order(self._pace, self._size(), scale=scale)
-        each = zip(self._trails, self._decays, strict=True)
-        sums = added([trail.sweep(told._replace(decay=decay)) for trail, decay in each])
+        told = order(self._pace, self._size(), scale)
+        each = zip(self._trails, self._groups, strict=True)
+        decays = ((trail, self.param_groups[k]["weight_decay"]) for trail, k in each)
+        sums = added([trail.sweep(decayed(told, decay)) for trail, decay in decays])
         self._pace = learn(self._pace, sums, told)
 
     def _size(self) -> int:
@@ -233,7 +235,7 @@ class AutoGrouping(Rounds):
             return
         found = list(layouts_of(self.param_groups, partial(Trail, members=self._n)))
         self._trails = [trail for _, trail in found]
-        self._decays = [self.param_groups[number]["weight_decay"] for number, _ in found]
+        self._groups = [number for number, _ in found]
         # With parameters that were not there before, the trajectory begins anew where it is.
         if all(trail.is_saved(self.state) for trail in self._trails):
             for trail in self._trails:
