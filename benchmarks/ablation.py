@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.problems import CASES, problem
+from benchmarks.problems import CASES, OTHERS, problem
 from benchmarks.quality import available, geometric
 from benchmarks.rivals import Method
 from benchmarks.training import Run, train
@@ -114,7 +114,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES, metavar="CASE")
+    parser.add_argument(
+        "--cases", nargs="+", default=CASES, choices=(*CASES, *OTHERS), metavar="CASE"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2, help="processes")

@@ -31,6 +31,19 @@ CASES = (
     *(f"{name} {scaling}" for name in IMAGES for scaling in SCALINGS),
     *(f"{kind} {kappa}" for kind in ("logistic", "squares") for kappa in CONDITIONS),
 )
+# Small or odd: on these a tuning-free optimizer has least time, or most to cope with.
+OTHERS = (
+    "cancer raw",
+    "cancer standard",
+    "wine raw",
+    "diabetes raw",
+    "blobs raw",
+    "words raw",
+    "rare raw",
+    "heavy raw",
+    "offset raw",
+    "noiseless raw",
+)
 FILES = {"mnist": "mnist", "fashion": "fashion-mnist"}
 
 Kind = Literal["classes", "logistic", "squares"]
@@ -85,8 +98,10 @@ class MissingDataError(Exception):
 
 @lru_cache(maxsize=4)
 def problem(case: str) -> Problem:
-    """One of :data:`CASES`."""
+    """One of :data:`CASES` or of :data:`OTHERS`."""
     name, variant = case.split()
+    if case in OTHERS:
+        return other(case, name, variant)
     if name in ("logistic", "squares"):
         return synthetic(name, float(variant))
     x, y = images(name)
@@ -119,6 +134,84 @@ def synthetic(kind: str, kappa: float, samples: int = 10_000, d: int = 100) -> P
         return Problem(name, "squares", x, signal + noise, outputs=1)
     y = torch.rand(samples, generator=generator) < torch.sigmoid(4.0 * signal)
     return Problem(name, "logistic", x, y.float(), outputs=1, penalty=1e-4)
+
+
+def other(case: str, name: str, variant: str) -> Problem:
+    if name in ("cancer", "wine", "diabetes"):
+        import sklearn.datasets
+
+        load = {"cancer": "load_breast_cancer"}.get(name, f"load_{name}")
+        data = getattr(sklearn.datasets, load)()
+        x, y = torch.tensor(data.data, dtype=torch.float32), torch.tensor(data.target)
+        if variant == "standard":
+            x = (x - x.mean(0)) / x.std(0)
+    else:
+        x, y = MADE[name](torch.Generator().manual_seed(11))
+    x = torch.cat([x, torch.ones(len(x), 1)], dim=1)
+    outputs = 1 if y.is_floating_point() else int(y.max()) + 1
+    if y.is_floating_point():
+        return Problem(case, "squares", x, y.float(), outputs)
+    if outputs == 2:
+        return Problem(case, "logistic", x, y.float(), 1)
+    return Problem(case, "classes", x, y, outputs)
+
+
+def blobs(g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Five classes about five centres: solved within a few steps, then all noise."""
+    centres = torch.randn(5, 40, generator=g)
+    y = torch.randint(5, (6000,), generator=g)
+    return centres[y] + 2.0 * torch.randn(6000, 40, generator=g), y
+
+
+def words(g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Logarithms of word counts on twenty topics, a tenth of the labels wrong."""
+    base = 1.0 / (torch.arange(2000) + 10.0)
+    topics = base * torch.rand(20, 2000, generator=g) ** 4
+    y = torch.randint(20, (6000,), generator=g)
+    drawn = torch.multinomial(topics[y], 60, replacement=True, generator=g)
+    counts = torch.zeros(6000, 2000).scatter_add_(1, drawn, torch.ones(6000, 60))
+    wrong = torch.rand(6000, generator=g) < 0.1
+    return counts.log1p(), torch.where(wrong, torch.randint(20, (6000,), generator=g), y)
+
+
+def rare(g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A thousand features that are 0 or 1, most of them hardly ever 1."""
+    often = (torch.arange(1000) + 2.0) ** -1.2
+    x = (torch.rand(20_000, 1000, generator=g) < often).float()
+    signal = x @ (1.5 * torch.randn(1000, generator=g))
+    chance = torch.sigmoid(signal - signal.mean())
+    return x, (torch.rand(20_000, generator=g) < chance).long()
+
+
+def heavy(g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Features with heavy tails."""
+    x = torch.randn(10_000, 50, generator=g)
+    x = x / torch.rand(10_000, 50, generator=g).clamp_min(1e-3) ** 0.4
+    chance = torch.sigmoid(x @ (0.3 * torch.randn(50, generator=g)))
+    return x, (torch.rand(10_000, generator=g) < chance).long()
+
+
+def offset(g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Least squares where the constant is a hundred times all else."""
+    x = torch.randn(5000, 50, generator=g)
+    noise = 0.3 * torch.randn(5000, generator=g)
+    return x, x @ torch.randn(50, generator=g) / 7.0 + noise + 100.0
+
+
+def noiseless(g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Least squares that can be solved exactly, but for a little noise."""
+    x = torch.randn(5000, 50, generator=g) * torch.logspace(0, -1, 50)
+    return x, x @ torch.randn(50, generator=g) + 0.01 * torch.randn(5000, generator=g)
+
+
+MADE = {
+    "blobs": blobs,
+    "words": words,
+    "rare": rare,
+    "heavy": heavy,
+    "offset": offset,
+    "noiseless": noiseless,
+}
 
 
 def images(name: str) -> tuple[Tensor, Tensor]:

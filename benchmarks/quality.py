@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from benchmarks.problems import CASES, MissingDataError, problem
+from benchmarks.problems import CASES, OTHERS, MissingDataError, problem
 from benchmarks.rivals import AUTO, RIVALS, Method, missing
 from benchmarks.training import Run, train
 
@@ -164,9 +164,16 @@ def rows(trials: Sequence[Trial], store: Store, chosen: argparse.Namespace) -> l
             k = means.index(min(means))
             rate = trial.rates[k]
             jobs = [j for j in trial.jobs(seeds, chosen.epochs, chosen.batch) if j.rate == rate]
-            std = stdev(getattr(store.runs[j], loss) for j in jobs) if len(seeds) > 1 else 0.0
+            std = spread([getattr(store.runs[j], loss) for j in jobs])
             found.append(Row(trial.case, trial.method.name, loss, rate, means[k], std, math.nan))
     return with_ratios(found)
+
+
+def spread(values: Sequence[float]) -> float:
+    """Standard deviation; NaN where a run blew up."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 def with_ratios(found: Sequence[Row]) -> list[Row]:
@@ -266,7 +273,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("--cases", nargs="+", default=CASES, choices=CASES, metavar="CASE")
+    known = (*CASES, *OTHERS)
+    found.add_argument("--cases", nargs="+", default=CASES, choices=known, metavar="CASE")
+    found.add_argument("--others", action="store_true", help="ten small or odd problems instead")
     found.add_argument("--seeds", type=int, default=3)
     found.add_argument("--epochs", type=int, default=5)
     found.add_argument("--batch", type=int, default=64)
@@ -285,7 +294,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         names = ", ".join(missing())
         command.error(f"{names} not installed: pip install -e '.[rivals]' -c constraints.txt.")
     store = Store(chosen.store)
-    trials = settle(chosen, available(chosen.cases), store)
+    trials = settle(chosen, available(OTHERS if chosen.others else chosen.cases), store)
     seeds = list(range(chosen.seeds))
     jobs = [job for t in trials for job in t.jobs(seeds, chosen.epochs, chosen.batch)]
     do_all(jobs, store, chosen.workers)
