@@ -32,6 +32,8 @@ INGREDIENTS = {
     "reach grows without approval": Rule(reach="always"),
     "reach shrinks without approval": Rule(reach="shrinking"),
     "steps not capped": Rule(cap=False),
+    "a probe on the first batch": Rule(probe="start"),
+    "probes in every eighth step": Rule(probe="steps"),
     "two members of half a batch": Rule(spread=1e-9),
     "two members, spread towards the scout": Rule(spread=1.0),
 }
@@ -61,7 +63,8 @@ def run(rule: Rule, case: str, seed: int, batch: int) -> Run:
 
     torch.set_num_threads(1)
     shares = 2 if rule.spread else 1
-    method = Method("variant", partial(Variant, rule=rule), shares=shares)
+    again = rule.probe != "none"
+    method = Method("variant", partial(Variant, rule=rule), shares=shares, again=again)
     return train(problem(case), method, seed=seed, batch=batch)
 
 

@@ -70,6 +70,8 @@ class Method(NamedTuple):
     """The middle of the grid of learning rates; None where there is none."""
     shares: int = 1
     """Into how many gradients of its own a step divides the batch."""
+    again: bool = False
+    """Whether a step may take further gradients of the same samples."""
     trainer: Callable[[Any, nn.Linear], Trainer] = Trainer
 
     def train(self, model: nn.Linear, rate: float | None) -> Trainer:

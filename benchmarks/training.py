@@ -6,6 +6,7 @@ as its epochs have, whatever an optimizer does with them.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterator
@@ -89,15 +90,13 @@ def train(
         warnings.simplefilter("ignore")  # a refused step of a run that blows up, deprecations
         trainer = method.train(model, rate)
         for rows in problem.batches(seed, batch):
-            step(problem, trainer, rows.chunk(method.shares), meter)
+            shares = rows.chunk(method.shares)
+            samples = itertools.cycle(shares) if method.again else iter(shares)
+            trainer.step(closure_of(problem, trainer, samples, meter))
             if meter.over or meter.lost:
                 break
         run = meter.run(problem.full(trainer.served()) * problem.scale)
     return Run(run.running / problem.scale, run.final / problem.scale, run.highest)
-
-
-def step(problem: Problem, trainer: Trainer, shares: tuple[Tensor, ...], meter: Meter) -> None:
-    trainer.step(closure_of(problem, trainer, iter(shares), meter))
 
 
 def closure_of(

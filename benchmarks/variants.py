@@ -31,6 +31,9 @@ class Rule:
     """When the reach may grow; "shrinking" also lets it shrink without approval."""
     cap: bool = True
     """Whether steps are held to the length of the way so far."""
+    probe: Literal["none", "start", "steps"] = "none"
+    """A second gradient of the same samples: of the first batch, at the end of the first try; or in
+    every eighth step, farther along the scout's last move, whose Barzilai–Borwein step is taken."""
     spread: float = 0.0
     """Two members instead of one, at (1 ± spread)·(1 − β) of the way from average to scout."""
 
@@ -45,6 +48,7 @@ class Variant(torch.optim.Optimizer):
         self.start = self.x.detach().clone()
         self.scout, self.average = self.start.clone(), self.start.clone()
         self.noise, self.last = torch.zeros_like(self.start), torch.zeros_like(self.start)
+        self.moved, self.along, self.length, self.taken = self.start, 0.0, 0.0, 0.0
         self.reach = self.trace = self.push = self.verdict = self.slope = 0.0
         self.squares = self.sum_of_squares = self.sum_of_weights = self.sum_of_verdicts = 0.0
 
@@ -53,6 +57,9 @@ class Variant(torch.optim.Optimizer):
         if self.t == 0:
             loss, grad = self.gradient(closure, self.start)
             self.look(float(loss), grad)
+            if self.rule.probe == "start":
+                _, grad = self.gradient(closure, self.scout)
+                self.begin(float((grad * (self.start - self.scout)).sum()))
         else:
             self.go(closure)
         self.x.copy_(self.average)
@@ -88,14 +95,25 @@ class Variant(torch.optim.Optimizer):
         self.scout = self.start - length * grad / root
 
     def go(self, closure: Callable[[], Any]) -> None:
-        if self.t == 1:
+        if self.sum_of_weights == 0.0:
             _, grad = self.gradient(closure, *[self.scout] * len(self.points()))
             if not self.begin(float((grad * (self.start - self.scout)).sum())):
                 return
         else:
             _, grad = self.gradient(closure, *self.points())
+            if self.rule.probe == "steps" and self.t % 8 == 0:
+                self.measure(closure, grad)
         self.t += 1
         self.move(grad)
+
+    def measure(self, closure: Callable[[], Any], grad: Tensor) -> None:
+        """The curvature along the scout's last move, smoothed over the probes."""
+        (point,) = self.points()
+        _, farther = self.gradient(closure, point + self.moved)
+        along = float((self.moved * (farther - grad)).sum())
+        length = float((self.root(self.noise) * self.moved**2).sum())
+        self.along += 0.1 * (along - self.along)
+        self.length += 0.1 * (length - self.length)
 
     def begin(self, slope: float) -> bool:
         vanishes = self.slope / max(self.slope - slope, self.slope / LEAP**2)
@@ -116,10 +134,14 @@ class Variant(torch.optim.Optimizer):
         step = rule.factor * self.reach * w / math.sqrt(self.sum_of_squares)
         if rule.cap:
             step = min(step, self.reach * math.sqrt(self.trace / max(self.push, 1e-30)))
+        if self.along > 0.0:
+            step = min(self.length / self.along, 2.0 * self.taken)
+        self.taken = step
         root = self.root(self.noise)
         self.trace, self.push = float(root.sum()), float((grad * grad / root).sum())
         verdict = float((grad * (self.start - self.average)).sum())
-        self.scout = self.scout - step * grad / root
+        self.moved = -step * grad / root
+        self.scout = self.scout + self.moved
         self.sum_of_weights += w
         self.average = self.average + w / self.sum_of_weights * (self.scout - self.average)
         self.judge(verdict, math.sqrt(float((root * (self.average - self.start) ** 2).sum())))
