@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from gradgroup.core import _auto
-from gradgroup.core._auto import BETA, FACTOR, Order, Pace, Phase, Sums, Track
+from gradgroup.core._auto import BETA, FACTOR, Order, Pace, Phase, Sums, Track, Why
 from gradgroup.torch import AutoGrouping
 from tests.problems import Classes, Quadratic, log_spaced, same, values
 
@@ -245,7 +245,7 @@ def test_no_step_is_longer_than_the_way_so_far() -> None:
 
 def test_the_reach_grows_only_with_approval() -> None:
     pace = Pace(phase=Phase.GO, seen=4, reach=1.0)
-    told = Order(0.1, 0.1, 0.1, 0.0, 1.0, 1.0, look=True)
+    told = Order(0.1, 0.1, 0.1, 0.0, 1.0, 1.0, capped=False, look=True)
     farther = Sums(trace=1.0, push=1.0, verdict=0.0, reach=9.0)
     assert _auto.learn(pace, farther._replace(verdict=0.5), told).reach == 3.0
     assert _auto.learn(pace, farther._replace(verdict=-0.5), told).reach == 1.0
@@ -271,9 +271,25 @@ def test_the_diagnostics_say_why_the_step_is_what_it_is() -> None:
     assert found.step > 0.0
     assert found.reach > 0.0
     assert found.noise > 0.0
-    assert found.approved in (True, False)
+    assert found.why in {reason.value for reason in Why}
     assert not found.calibrating
     assert found.refused == 0
+
+
+@pytest.mark.parametrize(
+    ("pace", "why"),
+    [
+        (Pace(), Why.LOOKING),
+        (Pace(phase=Phase.TRY), Why.TRYING),
+        (Pace(phase=Phase.GO, verdict=1.0, grown=True), Why.FARTHER),
+        (Pace(phase=Phase.GO, verdict=1.0), Why.NO_FARTHER),
+        (Pace(phase=Phase.GO, verdict=-1.0), Why.DISAPPROVED),
+        (Pace(phase=Phase.GO, verdict=1.0, grown=True, capped=True), Why.CAPPED),
+    ],
+)
+def test_why_is_a_sentence(pace: Pace, why: Why) -> None:
+    assert pace.why is why
+    assert why.value.endswith(".")
 
 
 # Refused steps.
@@ -505,7 +521,9 @@ def arrays(size: int, dtype: Any, seed: int) -> tuple[Track, np.ndarray]:
     return Track(*made), random.normal(size=size).astype(dtype)
 
 
-TOLD = Order(step=0.3, mix=0.2, share=0.1, floor=1e-3, shrink=0.9, unit=0.5, look=True)
+TOLD = Order(
+    step=0.3, mix=0.2, share=0.1, floor=1e-3, shrink=0.9, unit=0.5, capped=False, look=True
+)
 
 
 def test_the_average_and_the_noise_are_weighted_means() -> None:

@@ -41,7 +41,7 @@ overflow nor vanish in float32; ``noise`` and ``last`` are in that unit. The ste
 from __future__ import annotations
 
 import math
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from gradgroup.core._namespace import namespace
@@ -78,6 +78,20 @@ class Phase(IntEnum):
     """The trajectory has begun."""
 
 
+class Why(Enum):
+    """Why a step is as long as it is."""
+
+    LOOKING = "There has been no gradient yet."
+    TRYING = "The length of the first step is still being looked for."
+    FARTHER = "The model has come farther, and the gradients approve: steps are longer for it."
+    NO_FARTHER = "The model has come no farther: steps shorten as noise is averaged out."
+    DISAPPROVED = (
+        "The gradients do not approve of how far the model has come: steps shorten as noise is "
+        "averaged out."
+    )
+    CAPPED = "The gradient is large for its noise: no step is longer than the model has come."
+
+
 class Pace(NamedTuple):
     """What the rule remembers beside its arrays."""
 
@@ -98,6 +112,20 @@ class Pace(NamedTuple):
     unit: float = 1.0
     step: float = 0.0
     """η of the last step."""
+    grown: bool = False
+    """Whether the reach grew when it was last looked at."""
+    capped: bool = False
+    """Whether the last step was held to the length of the way."""
+
+    @property
+    def why(self) -> Why:
+        if self.phase is not Phase.GO:
+            return Why.LOOKING if self.phase is Phase.LOOK else Why.TRYING
+        if self.capped:
+            return Why.CAPPED
+        if self.verdict <= 0.0:
+            return Why.DISAPPROVED
+        return Why.FARTHER if self.grown else Why.NO_FARTHER
 
 
 class Track(NamedTuple):
@@ -124,6 +152,7 @@ class Order(NamedTuple):
     """What the scout is multiplied with: weight decay, as a proximal step, which no size of λ or
     of the step makes unstable."""
     unit: float
+    capped: bool
     look: bool
     """Whether the sums that have to do with the start are asked for."""
 
@@ -177,6 +206,7 @@ def order(pace: Pace, size: int, scale: float = 1.0) -> Order:
         floor=max(FLOOR * pace.trace / size, TINY),
         shrink=1.0,
         unit=pace.unit * scale,
+        capped=longest < step,
         look=w <= LOOK_AT_FIRST or w % LOOK_EVERY == 0,
     )
 
@@ -188,7 +218,13 @@ def decayed(told: Order, weight_decay: float) -> Order:
 
 def learn(pace: Pace, sums: Sums, told: Order) -> Pace:
     """What a step has shown."""
-    moved = pace._replace(seen=pace.seen + 1, trace=sums.trace, push=sums.push, step=told.step)
+    moved = pace._replace(
+        seen=pace.seen + 1,
+        trace=sums.trace,
+        push=sums.push,
+        step=told.step,
+        capped=told.capped,
+    )
     return _looked(moved, sums) if told.look else moved
 
 
@@ -198,7 +234,7 @@ def _looked(pace: Pace, sums: Sums) -> Pace:
     verdict = pace.verdict + every * 4.0 * w / (w + 1) ** 2 * (sums.verdict - pace.verdict)
     reached = math.sqrt(max(sums.reach, 0.0) / max(sums.trace, TINY))
     reach = max(pace.reach, reached) if verdict > 0.0 else pace.reach
-    return pace._replace(verdict=verdict, reach=reach)
+    return pace._replace(verdict=verdict, reach=reach, grown=reach > pace.reach)
 
 
 # The start.

@@ -104,7 +104,7 @@ def _loops(dtype: type) -> Loops:
                 g, root, sums = grad[low:high], roots[: high - low], found[part]
                 listen(g, before[a:b], rows[1, a:b], root, told, sums)
                 # The noise stands in for the start where nobody looks: it is in the cache.
-                origin = rows[2, a:b] if told[6] else rows[1, a:b]
+                origin = rows[2, a:b] if told[7] else rows[1, a:b]
                 _walk(g, root, average[low:high], rows[0, a:b], origin, told, sums)
 
     return Loops(Loop(squares), Loop(sweep))

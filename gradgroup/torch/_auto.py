@@ -39,8 +39,8 @@ class Pacing(NamedTuple):
     """R: how far the model's numbers have come from the start, as a weighted root mean square."""
     noise: float
     """The typical noise in a number of the gradient, as a mean over all of them."""
-    approved: bool
-    """Whether the gradients approve of how far the model has gone, so that R may grow."""
+    why: str
+    """Why the step is as long as it is."""
     calibrating: bool
     """Whether the length of the first step is still being looked for."""
     refused: int
@@ -219,7 +219,7 @@ class AutoGrouping(Rounds):
             step=pace.step,
             reach=pace.reach,
             noise=pace.trace / self._size() / pace.unit,
-            approved=pace.verdict > 0.0,
+            why=pace.why.value,
             calibrating=pace.phase is not Phase.GO,
             refused=self._refused,
         )
