@@ -459,6 +459,17 @@ def test_parameters_that_are_used_now_and_then() -> None:
     assert (extra.detach() - 1.0).abs().max() < 0.5
 
 
+def test_a_group_without_any_gradient() -> None:
+    problem = Classes()
+    idle = nn.Parameter(torch.ones(4))
+    opt = AutoGrouping([{"params": list(problem.model.parameters())}, {"params": [idle]}])
+    before = problem.now()
+    for _ in range(60):
+        opt.step(problem.closure(opt))
+    assert problem.now() < 0.5 * before
+    assert torch.equal(idle, torch.ones(4))
+
+
 def test_gradients_that_are_laid_out_otherwise() -> None:
     ends = []
     for transposed in (False, True):
@@ -601,7 +612,7 @@ def test_a_run_without_numba_is_the_same_to_rounding(monkeypatch: pytest.MonkeyP
 
     problem = Regression()
     compiled = problem.train(epochs=3)[0]
-    monkeypatch.setattr(_trail, "_compiled", lambda: None)
+    monkeypatch.setattr(_trail, "compiled_for", lambda *_: None)
     assert problem.train(epochs=3)[0] == pytest.approx(compiled, rel=1e-4)
 
 

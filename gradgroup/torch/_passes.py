@@ -11,7 +11,6 @@ Shapes. ``rows`` is (2N, d), members then gradients; what they move along is (N,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from types import ModuleType
 from typing import TypeAlias
 
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gradgroup.core import gram
+from gradgroup.torch._compiled import compiled_for, place
 
 # Where a point begins among the columns, and the point: (1, columns).
 Points: TypeAlias = Iterable[tuple[int, Tensor]]
@@ -76,14 +76,9 @@ class CompiledPasses(Passes):
         self, steps: Sequence[float], served: int | None, points: Points, along: Tensor
     ) -> None:
         along = along.detach().contiguous()
-        places = ((start, _place(point)) for start, point in points)
+        places = ((start, place(point)) for start, point in points)
         weights = _weights(len(steps), served)
-        self._sweeps.move(steps, weights, places, _place(along), torch.get_num_threads())
-
-
-def _place(matrix: Tensor) -> tuple[int, int, int]:
-    rows, columns = matrix.shape
-    return matrix.data_ptr(), rows, columns
+        self._sweeps.move(steps, weights, places, place(along), torch.get_num_threads())
 
 
 def _weights(members: int, served: int | None) -> list[float]:
@@ -95,17 +90,5 @@ def _weights(members: int, served: int | None) -> list[float]:
 
 def passes(rows: Tensor) -> Passes:
     """The compiled passes, if they are there and can take these numbers; otherwise PyTorch's."""
-    if rows.device.type != "cpu" or rows.dtype not in (torch.float32, torch.float64):
-        return Passes(rows)
-    sweeps = _sweeps()
-    # On one thread they would be no match for PyTorch on many.
-    return CompiledPasses(rows, sweeps) if sweeps and sweeps.teams() else Passes(rows)
-
-
-@lru_cache(maxsize=1)
-def _sweeps() -> ModuleType | None:
-    try:
-        from gradgroup.core import _sweeps
-    except ImportError:
-        return None
-    return _sweeps
+    sweeps = compiled_for("_sweeps", rows)
+    return Passes(rows) if sweeps is None else CompiledPasses(rows, sweeps)

@@ -11,7 +11,6 @@ and in half precision, whose digits are too few for it, the trail keeps an avera
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from gradgroup.core import _auto
 from gradgroup.core._auto import Order, Sums, Track
+from gradgroup.torch._compiled import compiled_for, place
 from gradgroup.torch._layout import Layout, row_of, strided, zeros
 
 STAND, NOISE, START = range(3)
@@ -282,10 +282,11 @@ class Trail(Layout):
 
 
 def added(found: Sequence[Sums]) -> Sums:
-    """The sums over several pieces."""
+    """The sums over several pieces, or over none."""
     if len(found) == 1:
         return found[0]
-    return Sums(*(sum(parts) for parts in zip(*found, strict=True)))
+    columns = zip(Sums(0.0, 0.0, 0.0, 0.0), *found, strict=True)
+    return Sums(*(sum(parts) for parts in columns))
 
 
 def numbers(sums: Sums) -> Sums:
@@ -332,31 +333,16 @@ class CompiledSweeper(Sweeper):
         self._compiled = compiled.Sweep(rows.numpy(), bits.numpy())
 
     def squares(self, grad: Tensor, unit: float) -> float:
-        found: float = self._compiled.squares(_place(grad), unit, torch.get_num_threads())
+        found: float = self._compiled.squares(place(grad), unit, torch.get_num_threads())
         return found
 
     def sweep(self, piece: Piece, order: Order) -> Sums:
-        places = _place(piece.average), _place(piece.grad)
+        places = place(piece.average), place(piece.grad)
         threads = torch.get_num_threads()
         return Sums(*self._compiled.sweep(piece.start, *places, order, threads))
 
 
-def _place(matrix: Tensor) -> tuple[int, int, int]:
-    return matrix.data_ptr(), 1, matrix.numel()
-
-
 def sweeper(rows: Tensor, last: Tensor) -> Sweeper:
     """The compiled sweep, if it is there and can take these numbers; otherwise PyTorch's."""
-    compiled = _compiled()
-    if rows.device.type != "cpu" or compiled is None or not compiled.teams():
-        return Sweeper(rows, last)
-    return CompiledSweeper(rows, last, compiled)
-
-
-@lru_cache(maxsize=1)
-def _compiled() -> ModuleType | None:
-    try:
-        from gradgroup.core import _auto_sweep
-    except ImportError:
-        return None
-    return _auto_sweep
+    found = compiled_for("_auto_sweep", rows)
+    return Sweeper(rows, last) if found is None else CompiledSweeper(rows, last, found)
