@@ -129,10 +129,10 @@ def scores(trial: Trial, store: Store, seeds: Sequence[int], epochs: int, batch:
 def settle(chosen: argparse.Namespace, cases: Sequence[str], store: Store) -> list[Trial]:
     """Find for every trial the grid that has the best rates within it."""
     trials = [Trial(case, method) for case in cases for method in METHODS.values()]
-    one = ([0], chosen.epochs, chosen.batch)
+    runs = (range(chosen.seeds), chosen.epochs, chosen.batch)
     while True:
-        do_all([job for trial in trials for job in trial.jobs(*one)], store, chosen.workers)
-        wider = [widened(trial, scores(trial, store, *one)) for trial in trials]
+        do_all([job for trial in trials for job in trial.jobs(*runs)], store, chosen.workers)
+        wider = [widened(trial, scores(trial, store, *runs)) for trial in trials]
         if wider == trials:
             return trials
         trials = wider
@@ -295,9 +295,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.error(f"{names} not installed: pip install -e '.[rivals]' -c constraints.txt.")
     store = Store(chosen.store)
     trials = settle(chosen, available(OTHERS if chosen.others else chosen.cases), store)
-    seeds = list(range(chosen.seeds))
-    jobs = [job for t in trials for job in t.jobs(seeds, chosen.epochs, chosen.batch)]
-    do_all(jobs, store, chosen.workers)
     found = rows(trials, store, chosen)
     print(by_case(found), "", summary(found), sep="\n")
     if chosen.csv:
