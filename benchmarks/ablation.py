@@ -7,7 +7,6 @@ those of the rule as it is: geometric mean and worst case.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.problems import CASES, OTHERS, problem
-from benchmarks.quality import available, geometric
+from benchmarks.quality import available
+from benchmarks.results import LOSSES, geometric, write_csv
 from benchmarks.rivals import Method
-from benchmarks.training import Run, train
+from benchmarks.training import Run, in_parallel, train
 from benchmarks.variants import Rule, Variant
 
 INGREDIENTS = {
@@ -59,9 +59,6 @@ class Row(NamedTuple):
 
 
 def run(rule: Rule, case: str, seed: int, batch: int) -> Run:
-    import torch
-
-    torch.set_num_threads(1)
     shares = 2 if rule.spread else 1
     again = rule.probe != "none"
     method = Method("variant", partial(Variant, rule=rule), shares=shares, again=again)
@@ -70,7 +67,7 @@ def run(rule: Rule, case: str, seed: int, batch: int) -> Run:
 
 def row(what: str, times: float, runs: Sequence[Run], base: Sequence[Run]) -> Row:
     cells: list[float] = []
-    for loss in ("running", "final"):
+    for loss in LOSSES:
         pairs = zip(runs, base, strict=True)
         ratios = [getattr(r, loss) / getattr(b, loss) for r, b in pairs]
         cells += [geometric(ratios), max(ratios)]
@@ -136,10 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.append(row(what, times, mine, runs[0]))
         print(line(rows[-1]), flush=True)
     if chosen.csv:
-        with chosen.csv.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(Row._fields)
-            writer.writerows([v if isinstance(v, str) else f"{v:.5g}" for v in r] for r in rows)
+        write_csv(chosen.csv, rows)
     if chosen.figure:
         plot(rows, chosen.figure)
     return 0
@@ -147,11 +141,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def all_runs(rules: Sequence[Rule], cases: Sequence[str], chosen: Any) -> list[list[Run]]:
     """The runs of every rule on every case; the cases take turns, each loaded once a process."""
-    from joblib import Parallel, delayed
-    from tqdm import tqdm
-
-    jobs = [(rule, case) for case in cases for rule in rules]
-    todo = (delayed(run)(rule, case, chosen.seed, chosen.batch) for rule, case in jobs)
-    done = Parallel(chosen.workers, return_as="generator")(todo)
-    found = list(tqdm(done, total=len(jobs), disable=None))
+    jobs = [(rule, case, chosen.seed, chosen.batch) for case in cases for rule in rules]
+    found = list(in_parallel(run, jobs, chosen.workers))
     return [found[k :: len(rules)] for k in range(len(rules))]

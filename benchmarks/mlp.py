@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
-from benchmarks.problems import folder_of, images, read_idx
+from benchmarks.problems import images, official
 from gradgroup.torch import AutoGrouping
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {"AutoGrouping": AutoGrouping, "Adam": Adam}
@@ -46,16 +46,9 @@ def train(name: str, seed: int, chosen: argparse.Namespace) -> tuple[float, floa
             losses.append(opt.step(closure).item())
     with torch.no_grad():
         loss = float(cross_entropy(model(x), y))
-        seen, labels = test_set(chosen.data)
+        seen, labels = official(chosen.data, "t10k")
         accuracy = float((model(seen).argmax(1) == labels).float().mean())
     return fmean(losses), loss, accuracy
-
-
-def test_set(name: str) -> tuple[Tensor, Tensor]:
-    folder = folder_of(name)
-    pixels = read_idx(folder / "t10k-images-idx3-ubyte.gz")
-    x = torch.from_numpy(pixels.reshape(len(pixels), -1)).float() / 255.0
-    return x, torch.from_numpy(read_idx(folder / "t10k-labels-idx1-ubyte.gz")).long()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -221,9 +221,14 @@ def images(name: str) -> tuple[Tensor, Tensor]:
 
         digits = load_digits()
         return torch.tensor(digits.data / 16.0, dtype=torch.float32), torch.tensor(digits.target)
+    return official(name, "train")
+
+
+def official(name: str, part: Literal["train", "t10k"]) -> tuple[Tensor, Tensor]:
+    """The same of the training or of the test set, from the official files."""
     folder = folder_of(name)
-    pixels = read_idx(folder / "train-images-idx3-ubyte.gz")
-    labels = read_idx(folder / "train-labels-idx1-ubyte.gz")
+    pixels = read_idx(folder / f"{part}-images-idx3-ubyte.gz")
+    labels = read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
     x = torch.from_numpy(pixels.reshape(len(pixels), -1)).float() / 255.0
     return x, torch.from_numpy(labels).long()
 

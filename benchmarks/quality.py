@@ -12,7 +12,6 @@ Runs that are done are kept in a file, so that the same command goes on where it
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import sys
@@ -23,11 +22,11 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from benchmarks.problems import CASES, OTHERS, MissingDataError, problem
+from benchmarks.results import LOSSES, geometric, write_csv
 from benchmarks.rivals import AUTO, RIVALS, Method, missing
-from benchmarks.training import Run, train
+from benchmarks.training import Run, in_parallel, train
 
 METHODS = {method.name: method for method in (AUTO, *RIVALS)}
-LOSSES = ("running", "final")
 WIDTH = 7
 WIDEST = 21
 
@@ -64,22 +63,15 @@ class Store:
 
 
 def do(job: Job) -> Run:
-    """One run, on one thread: matrices this small gain nothing from more."""
-    import torch
-
-    torch.set_num_threads(1)
     settings = {"seed": job.seed, "batch": job.batch, "epochs": job.epochs}
     return train(problem(job.case), METHODS[job.method], job.rate, **settings)
 
 
 def do_all(jobs: Iterable[Job], store: Store, workers: int) -> None:
     """The runs that are not done yet."""
-    from joblib import Parallel, delayed
-    from tqdm import tqdm
-
     todo = sorted({job for job in jobs if job not in store.runs}, key=lambda job: job.case)
-    found = Parallel(workers, return_as="generator")(delayed(do)(job) for job in todo)
-    for job, run in zip(todo, tqdm(found, total=len(todo), disable=None), strict=True):
+    found = in_parallel(do, [(job,) for job in todo], workers)
+    for job, run in zip(todo, found, strict=True):
         store.add(job, run)
 
 
@@ -182,10 +174,6 @@ def with_ratios(found: Sequence[Row]) -> list[Row]:
         if row.method != AUTO.name:
             best[row.case, row.loss] = min(best[row.case, row.loss], row.mean)
     return [row._replace(ratio=row.mean / best[row.case, row.loss]) for row in found]
-
-
-def geometric(ratios: Sequence[float]) -> float:
-    return math.exp(fmean(math.log(ratio) for ratio in ratios))
 
 
 def summary(found: Sequence[Row]) -> str:
@@ -298,14 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = rows(trials, store, chosen)
     print(by_case(found), "", summary(found), sep="\n")
     if chosen.csv:
-        write(chosen.csv, found)
+        write_csv(chosen.csv, found)
     if chosen.figure:
         plot(found, chosen.figure)
     return 0
-
-
-def write(path: Path, found: Sequence[Row]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows([v if not isinstance(v, float) else f"{v:.5g}" for v in r] for r in found)

@@ -16,14 +16,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 
 from benchmarks.problems import CASES, Problem, problem
 from benchmarks.quality import available
+from benchmarks.results import LOSSES
 from benchmarks.rivals import AUTO, Method
-from benchmarks.training import Run, train
+from benchmarks.training import Run, in_parallel, train
 from gradgroup.torch import AutoGrouping
 
 BATCHES = (8, 32, 128, 512, 1024)
@@ -70,40 +70,29 @@ CHANGES: dict[str, Callable[[Problem], Problem]] = {
 
 
 def changed(case: str, change: str | None) -> Run:
-    torch.set_num_threads(1)
     found = problem(case)
     return train(found if change is None else CHANGES[change](found), AUTO)
 
 
 def with_batch(case: str, batch: int, seed: int, epochs: int) -> Run:
-    torch.set_num_threads(1)
     return train(problem(case), AUTO, batch=batch, seed=seed, epochs=epochs)
 
 
 def with_members(case: str, members: int, epochs: int) -> Run:
-    torch.set_num_threads(1)
     build = partial(AutoGrouping, members=members)
     method = Method("AutoGrouping", build, shares=members)
     return train(problem(case), method, batch=64 * members, epochs=epochs * members)
 
 
-def parallel(function: Callable[..., Run], jobs: Sequence[Any], workers: int) -> list[Run]:
-    from joblib import Parallel, delayed
-    from tqdm import tqdm
-
-    done = Parallel(workers, return_as="generator")(delayed(function)(*job) for job in jobs)
-    return list(tqdm(done, total=len(jobs), disable=None))
-
-
 def units(cases: Sequence[str], chosen: argparse.Namespace) -> Iterator[str]:
     jobs = [(case, change) for case in cases for change in (None, *CHANGES)]
-    runs = dict(zip(jobs, parallel(changed, jobs, chosen.workers), strict=True))
+    runs = dict(zip(jobs, in_parallel(changed, jobs, chosen.workers), strict=True))
     yield f"{'':<18} {'running':>10} {'final':>10}   largest difference, and its case"
     for change in CHANGES:
         apart = {
             case: [
                 abs(getattr(runs[case, change], name) / getattr(runs[case, None], name) - 1.0)
-                for name in ("running", "final")
+                for name in LOSSES
             ]
             for case in cases
         }
@@ -119,7 +108,7 @@ def blowups(cases: Sequence[str], chosen: argparse.Namespace) -> Iterator[str]:
         for batch in BATCHES
         for seed in range(chosen.seeds)
     ]
-    runs = dict(zip(jobs, parallel(with_batch, jobs, chosen.workers), strict=True))
+    runs = dict(zip(jobs, in_parallel(with_batch, jobs, chosen.workers), strict=True))
     yield f"{'batch':<14} {' '.join(f'{batch:>8}' for batch in BATCHES)}"
     for case in cases:
         highest = [
@@ -133,7 +122,7 @@ def blowups(cases: Sequence[str], chosen: argparse.Namespace) -> Iterator[str]:
 
 def members(cases: Sequence[str], chosen: argparse.Namespace) -> Iterator[str]:
     jobs = [(case, n, chosen.epochs) for case in cases for n in MEMBERS]
-    runs = dict(zip(jobs, parallel(with_members, jobs, chosen.workers), strict=True))
+    runs = dict(zip(jobs, in_parallel(with_members, jobs, chosen.workers), strict=True))
     cells = [f"{f'running, {n}':>12} {f'final, {n}':>10}" for n in MEMBERS[1:]]
     yield f"{'':<14} {' '.join(cells)}"
     for case in cases:

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -255,6 +256,9 @@ def peak_of_memory() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
+Kind = TypeVar("Kind", Row, AutoRow)
+
+
 def table(rows: Sequence[Row]) -> str:
     head = (
         f"{'d':>10} {'N':>2} {'step µs':>10} {'take µs':>10} {'Adam fused':>11} "
@@ -284,6 +288,15 @@ def auto_table(rows: Sequence[AutoRow]) -> str:
     return "\n".join([head, *lines])
 
 
+def shown(measured: Iterable[Kind], table: Callable[[Sequence[Kind]], str]) -> list[Kind]:
+    """The rows, each printed as soon as it has been measured."""
+    rows = []
+    for row in measured:
+        rows.append(row)
+        print(table([row]).splitlines()[-1] if rows[1:] else table([row]), flush=True)
+    return rows
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print the table, and write it where asked."""
     parser = argparse.ArgumentParser(
@@ -297,30 +310,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--csv", help="also write the rows to this file")
     chosen = parser.parse_args(argv)
-    rows = measure_all_auto(chosen) if chosen.auto else measure_all(chosen)
+    rows: Sequence[Row | AutoRow]
+    if chosen.auto:
+        rows = shown((measure_auto(d, chosen.turns) for d in chosen.sizes), auto_table)
+    else:
+        pairs = itertools.product(chosen.sizes, chosen.members)
+        rows = shown((measure(d, members, chosen.turns) for d, members in pairs), table)
     if chosen.csv:
         with open(chosen.csv, "w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(rows[0]._fields)
             writer.writerows(rows)
     return 0
-
-
-def measure_all(chosen: argparse.Namespace) -> Sequence[Row]:
-    rows = []
-    for d in chosen.sizes:
-        for members in chosen.members:
-            rows.append(measure(d, members, chosen.turns))
-            print(table(rows[-1:]).splitlines()[-1] if rows[1:] else table(rows), flush=True)
-    return rows
-
-
-def measure_all_auto(chosen: argparse.Namespace) -> Sequence[AutoRow]:
-    rows = []
-    for d in chosen.sizes:
-        rows.append(measure_auto(d, chosen.turns))
-        print(auto_table(rows[-1:]).splitlines()[-1] if rows[1:] else auto_table(rows), flush=True)
-    return rows
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +97,26 @@ def train(
                 break
         run = meter.run(problem.full(trainer.served()) * problem.scale)
     return Run(run.running / problem.scale, run.final / problem.scale, run.highest)
+
+
+def in_parallel(
+    function: Callable[..., Run], jobs: Sequence[tuple[Any, ...]], workers: int
+) -> Iterator[Run]:
+    """The runs of all jobs, in their order, as they are done; a bar says how far they are.
+
+    Each is on one thread: matrices this small gain nothing from more.
+    """
+    from joblib import Parallel, delayed
+    from tqdm import tqdm
+
+    todo = (delayed(on_one_thread)(function, job) for job in jobs)
+    done = Parallel(workers, return_as="generator")(todo)
+    yield from tqdm(done, total=len(jobs), disable=None)
+
+
+def on_one_thread(function: Callable[..., Run], job: tuple[Any, ...]) -> Run:
+    torch.set_num_threads(1)
+    return function(*job)
 
 
 def closure_of(

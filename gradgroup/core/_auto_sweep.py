@@ -30,6 +30,12 @@ MOST_PARTS = 256
 # A sweep does about as much for a column as a product of the paper's solve does for four numbers.
 WORK = 4
 
+# Where a loop finds what it is told: an order, and 1 − β, which must not be compiled in, because
+# code that Numba has kept would not notice that it was changed.
+STEP, MIX, SHARE, FLOOR, SHRINK, UNIT, _, LOOK, NEAR = range(len(Order._fields) + 1)
+# And where it leaves the sums.
+TRACE, PUSH, VERDICT, REACH = range(len(Sums._fields))
+
 # NaN and Inf must stay what they are; the order of a sum is free.
 _compiled = partial(njit, fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 
@@ -47,7 +53,8 @@ class Sweep:
 
     def __init__(self, rows: Array, last: Array) -> None:
         self._loops = _loops(rows.dtype.type)
-        self._told = np.zeros((1, len(Order._fields)))
+        self._told = np.zeros((1, NEAR + 1))
+        self._told[0, NEAR] = 1.0 - BETA
         self._found = np.zeros((MOST_PARTS, len(Sums._fields)))
         self._places = *place(rows), *place(last)
         self._small = *place(self._told), *place(self._found)
@@ -55,7 +62,7 @@ class Sweep:
     def squares(self, grad: Place, unit: float, threads: int) -> float:
         """``Σ (unit·g)²``; not finite where a gradient is not, nor where it is too large."""
         parts = parts_of(grad[2], min(threads, MOST_PARTS))
-        self._told[0, 0] = unit
+        self._told[0, UNIT] = unit
         self._found[:parts] = 0.0
         self._loops.squares.run(parts, *grad, *self._small)
         return float(self._found[:parts, 0].sum())
@@ -65,7 +72,7 @@ class Sweep:
     ) -> list[float]:
         """One step in place, for the columns from ``start`` on; the sums, as in ``Sums``."""
         parts = parts_of(WORK * grad[2], min(threads, MOST_PARTS))
-        self._told[0] = order
+        self._told[0, :NEAR] = order
         self._found[:parts] = 0.0
         arrays = *self._places, *average, *grad, *self._small
         self._loops.sweep.run(parts, *arrays, start, 0, 0)
@@ -89,7 +96,7 @@ def _loops(dtype: type) -> Loops:
         found = matrix(task, 2, np.float64)
         for part, first, last in shares(task, grad.shape[0]):
             for low in range(first, last, BLOCK):
-                found[part, 0] += _squares(grad[low : min(low + BLOCK, last)], dtype(told[0]))
+                found[part, 0] += _squares(grad[low : min(low + BLOCK, last)], dtype(told[UNIT]))
 
     def sweep(task):
         rows, before = matrix(task, 0, dtype), matrix(task, 1, kept)[0]
@@ -104,7 +111,7 @@ def _loops(dtype: type) -> Loops:
                 g, root, sums = grad[low:high], roots[: high - low], found[part]
                 listen(g, before[a:b], rows[1, a:b], root, told, sums)
                 # The noise stands in for the start where nobody looks: it is in the cache.
-                origin = rows[2, a:b] if told[7] else rows[1, a:b]
+                origin = rows[2, a:b] if told[LOOK] else rows[1, a:b]
                 _walk(g, root, average[low:high], rows[0, a:b], origin, told, sums)
 
     return Loops(Loop(squares), Loop(sweep))
@@ -142,7 +149,7 @@ def _listener(widened: Any, narrowed: Any) -> Any:
     @_compiled()
     def listen(grad, last, noise, root, told, found):
         kind = grad.dtype.type
-        mix, floor, unit, half = kind(told[1]), kind(told[3]), kind(told[5]), kind(0.5)
+        mix, floor, unit, half = kind(told[MIX]), kind(told[FLOOR]), kind(told[UNIT]), kind(0.5)
         trace = kind(0)
         for k in range(grad.shape[0]):
             g = grad[k] * unit
@@ -151,7 +158,7 @@ def _listener(widened: Any, narrowed: Any) -> Any:
             r = np.sqrt(v) + floor
             trace += r
             noise[k], last[k], root[k] = v, narrowed(g), r
-        found[0] += trace
+        found[TRACE] += trace
 
     return listen
 
@@ -168,8 +175,8 @@ def _walk(grad, root, average, stand, start, told, found):
     compiler makes before it dares to vectorise.
     """
     kind = grad.dtype.type
-    step, share, shrink, unit = kind(told[0]), kind(told[2]), kind(told[4]), kind(told[5])
-    near, far = kind(1.0 - BETA), kind(1.0 / (1.0 - BETA))
+    step, share, shrink = kind(told[STEP]), kind(told[SHARE]), kind(told[SHRINK])
+    unit, near, far = kind(told[UNIT]), kind(told[NEAR]), kind(1.0 / told[NEAR])
     push = verdict = reach = kind(0)
     for k in range(grad.shape[0]):
         x, p, origin, g = average[k], stand[k], start[k], grad[k] * unit
@@ -180,6 +187,6 @@ def _walk(grad, root, average, stand, start, told, found):
         x += share * (z - x)
         reach += root[k] * (x - origin) * (x - origin)
         average[k], stand[k] = x, x + near * (z - x)
-    found[1] += push
-    found[2] += verdict
-    found[3] += reach
+    found[PUSH] += push
+    found[VERDICT] += verdict
+    found[REACH] += reach

@@ -78,6 +78,7 @@ class Trail(Layout):
         self.stand_views = self.views(self.rows[STAND])
         self.average = None if wide else self.rows[START].clone()[None]
         self.total = None if members == 1 else torch.zeros_like(self.rows[:1])
+        self.total_views = [] if self.total is None else self.views(self.total[0])
         self.strides = [home.stride() for home in self.homes]
         self.grads: list[Tensor | None] = [None] * len(self.params)
         self.pieces: list[Piece] = []
@@ -116,7 +117,7 @@ class Trail(Layout):
         if first:
             self.total.zero_()
             self.grads = [None] * len(self.params)
-        for k, (view, grad) in enumerate(zip(self.views(self.total[0]), found, strict=True)):
+        for k, (view, grad) in enumerate(zip(self.total_views, found, strict=True)):
             if grad is not None:
                 self.grads[k] = view.add_(grad, alpha=1.0 / self.members)
 
