@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Adam
 
-from benchmarks.problems import images, official
+from benchmarks.problems import images
 from gradgroup.torch import AutoGrouping
 
 OPTIMIZERS: dict[str, Callable[..., Any]] = {"AutoGrouping": AutoGrouping, "Adam": Adam}
@@ -46,7 +46,7 @@ def train(name: str, seed: int, chosen: argparse.Namespace) -> tuple[float, floa
             losses.append(opt.step(closure).item())
     with torch.no_grad():
         loss = float(cross_entropy(model(x), y))
-        seen, labels = official(chosen.data, "t10k")
+        seen, labels = images(chosen.data, "test")
         accuracy = float((model(seen).argmax(1) == labels).float().mean())
     return fmean(losses), loss, accuracy
 

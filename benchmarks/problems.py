@@ -7,15 +7,11 @@ pixel multiplied by a factor of its own, between 1e-2 and 1e2 ("het").
 
 from __future__ import annotations
 
-import gzip
 import math
-import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import (
@@ -23,6 +19,8 @@ from torch.nn.functional import (
     cross_entropy,
     mse_loss,
 )
+
+from gradgroup.experiments.datasets import load
 
 SCALINGS = ("01", "pm1", "het")
 IMAGES = ("mnist", "fashion", "digits")
@@ -44,9 +42,10 @@ OTHERS = (
     "offset raw",
     "noiseless raw",
 )
-FILES = {"mnist": "mnist", "fashion": "fashion-mnist"}
+DATA_SETS = {"mnist": "mnist", "fashion": "fashion-mnist", "digits": "digits"}
 
 Kind = Literal["classes", "logistic", "squares"]
+Part = Literal["train", "test"]
 
 
 class Problem(NamedTuple):
@@ -90,10 +89,6 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "logistic": lambda outputs, y: binary_cross_entropy_with_logits(outputs[:, 0], y),
     "squares": lambda outputs, y: 0.5 * mse_loss(outputs[:, 0], y),
 }
-
-
-class MissingDataError(Exception):
-    """The files of a data set are nowhere to be found."""
 
 
 @lru_cache(maxsize=4)
@@ -214,40 +209,10 @@ MADE = {
 }
 
 
-def images(name: str) -> tuple[Tensor, Tensor]:
-    """Pixels in [0, 1], a picture a row, and what they show."""
-    if name == "digits":
-        from sklearn.datasets import load_digits
+def images(name: str, part: Part = "train") -> tuple[Tensor, Tensor]:
+    """Pixels in [0, 1], a picture a row, and what they show.
 
-        digits = load_digits()
-        return torch.tensor(digits.data / 16.0, dtype=torch.float32), torch.tensor(digits.target)
-    return official(name, "train")
-
-
-def official(name: str, part: Literal["train", "t10k"]) -> tuple[Tensor, Tensor]:
-    """The same of the training or of the test set, from the official files."""
-    folder = folder_of(name)
-    pixels = read_idx(folder / f"{part}-images-idx3-ubyte.gz")
-    labels = read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
-    x = torch.from_numpy(pixels.reshape(len(pixels), -1)).float() / 255.0
-    return x, torch.from_numpy(labels).long()
-
-
-def folder_of(name: str) -> Path:
-    """Where the official files are: in GRADGROUP_DATA, or where Debian's package puts them."""
-    roots = [os.environ.get("GRADGROUP_DATA", "data"), "/usr/share/datasets"]
-    for root in roots:
-        if (Path(root, FILES[name]) / "train-images-idx3-ubyte.gz").exists():
-            return Path(root, FILES[name])
-    raise MissingDataError(
-        f"The official files of {name} were not found: set GRADGROUP_DATA to a folder that has "
-        f"them in {FILES[name]}/."
-    )
-
-
-def read_idx(path: Path) -> np.ndarray:
-    """An array in the format of MNIST's files."""
-    with gzip.open(path) as file:
-        raw = file.read()
-    shape = np.frombuffer(raw, ">u4", count=raw[3], offset=4)
-    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape).copy()
+    Nothing is downloaded: a benchmark that lacks data leaves them out, and says so.
+    """
+    found = load(DATA_SETS[name], part, download=False)
+    return torch.from_numpy(found.x).float() / found.top, torch.from_numpy(found.y)

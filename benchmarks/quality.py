@@ -21,10 +21,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from benchmarks.problems import CASES, OTHERS, MissingDataError, problem
+from benchmarks.problems import CASES, OTHERS, problem
 from benchmarks.results import LOSSES, geometric, write_csv
 from benchmarks.rivals import AUTO, RIVALS, Method, missing
 from benchmarks.training import Run, in_parallel, train
+from gradgroup.experiments.datasets import MissingDataError
 
 METHODS = {method.name: method for method in (AUTO, *RIVALS)}
 WIDTH = 7

@@ -24,12 +24,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
 
 from gradgroup.core import Guard
+from gradgroup.experiments.report import peak_of_memory
 from gradgroup.torch import AutoGrouping, GradientGrouping
 
 SIZES = (1_000, 7_840, 100_000, 1_000_000, 10_000_000)
@@ -248,12 +248,6 @@ def three_rounds_over(p: torch.nn.Parameter, grad: torch.Tensor, members: int | 
             p.grad = grad
             member.loss = 1.0
         opt.step()
-
-
-def peak_of_memory() -> int:
-    """Bytes, from Linux: ``getrusage`` would count what the process was forked from."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 Kind = TypeVar("Kind", Row, AutoRow)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from benchmarks import quality
-from benchmarks.problems import MissingDataError, Problem, folder_of, problem, read_idx
+from benchmarks.problems import Problem, problem
 from benchmarks.quality import Job, Row, Store, Trial, available, widened, with_ratios
 from benchmarks.rivals import AUTO, RIVALS, Method
 from benchmarks.robustness import CHANGES
 from benchmarks.training import LOST, Meter, Run, train
 from benchmarks.variants import Rule, Variant
+from gradgroup.experiments.datasets import MissingDataError, _places
 
 SGD, GROUPING = RIVALS[0], RIVALS[-1]
 
@@ -165,19 +164,13 @@ def test_data_that_are_missing_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GRADGROUP_DATA", str(tmp_path))
-    with pytest.raises(MissingDataError, match="official files of mnist were not found: set GRADG"):
-        folder_of("mnist")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_places, "SYSTEM", tmp_path)
     problem.cache_clear()
+    with pytest.raises(MissingDataError, match=r"^The files of fashion-mnist were not found in "):
+        problem("fashion 01")
     assert available(["mnist 01", "digits 01"]) == ["digits 01"]
-    assert "mnist 01 is left out." in capsys.readouterr().err
-
-
-def test_the_official_format_is_read(tmp_path: Path) -> None:
-    pixels = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    raw = bytes([0, 0, 8, 3]) + np.array([2, 3, 4], ">u4").tobytes() + pixels.tobytes()
-    path = tmp_path / "images.gz"
-    path.write_bytes(gzip.compress(raw))
-    assert (read_idx(path) == pixels).all()
+    assert "mnist 01 is left out. The files of mnist were not f" in capsys.readouterr().err
 
 
 def test_the_model_of_a_run_starts_at_zero() -> None:

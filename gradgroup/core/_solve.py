@@ -17,7 +17,8 @@ Conventions. Members are rows: ``thetas`` and ``grads`` have shape (N, d); the p
 keeps them as columns. ``steps`` has shape (N,) and carries the paper's sign, so descent
 is a negative step. Gram matrices and everything of size N are float64 whatever the
 precision of the members. The rows of ``L`` sum to zero, hence moving the origin of
-``Θ`` changes nothing.
+``Θ`` changes nothing. Up to :func:`free_steps`, axes in front of these are groups of their
+own, all solved at once.
 """
 
 from __future__ import annotations
@@ -163,25 +164,27 @@ def grams(thetas: Array, grads: Array) -> Grams:
 def normal_equations(found: Grams) -> System:
     """``A = GGᵀ ∘ L`` and ``b = (GΘᵀ ∘ L) 1`` of Lemma 1."""
     xp = namespace(found.gg)
-    lap = laplacian(found.gg.shape[0], found.gg)
+    lap = laplacian(found.gg.shape[-1], found.gg)
     # A gradient with Inf makes NaN here, which the caller is to refuse; not a warning.
     with np.errstate(over="ignore", invalid="ignore"):
-        return System(found.gg * lap, xp.sum(found.gt * lap, axis=1))
+        return System(found.gg * lap, xp.sum(found.gt * lap, axis=-1))
 
 
 def free_steps(system: System, alpha: float = ALPHA, eps: Eps = EPS) -> Array:
     """Lemma 1 with the paper's α and its clip: a step of its own for every member."""
     xp = namespace(system.a)
     values, vectors = xp.linalg.eigh(system.a)
-    return -alpha * (vectors @ ((vectors.T @ system.b) / _clipped(values, eps)))
+    turned = (xp.matrix_transpose(vectors) @ system.b[..., None]) / _clipped(values, eps)[..., None]
+    return -alpha * (vectors @ turned)[..., 0]
 
 
 def _clipped(eigenvalues: Array, eps: Eps) -> Array:
     """Eigenvalues (ascending) clipped from below at ε (appendix, "Practical Modifications")."""
     xp = namespace(eigenvalues)
-    largest = float(eigenvalues[-1])
-    floor = RELATIVE_EPS * largest if eps == "relative" else eps or ROUNDING * largest
-    return xp.clip(eigenvalues, min=max(floor, TINY))
+    if eps and eps != "relative":
+        return xp.clip(eigenvalues, min=max(eps, TINY))
+    part = RELATIVE_EPS if eps == "relative" else ROUNDING
+    return xp.maximum(eigenvalues, xp.clip(part * eigenvalues[..., -1:], min=TINY))
 
 
 class Sums(NamedTuple):
