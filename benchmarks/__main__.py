@@ -12,6 +12,7 @@ NAMES = {
     "robustness": "what AutoGrouping is indifferent to, and whether it ever blows up",
     "mlp": "AutoGrouping and Adam on a small network",
     "ablation": "what each ingredient of AutoGrouping is worth, and constants that are 3× off",
+    "sweep": "the runs of a learning-rate sweep as stacks, beside a plain loop over torch.optim",
     "quadratics": "what each rule of the safeguard does, on quadratic functions",
 }
 

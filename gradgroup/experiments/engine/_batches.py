@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gradgroup.experiments.engine._compiling import compiled
 from gradgroup.experiments.engine._setting import BATCH, Setting
 from gradgroup.experiments.engine._softmax import Array
 
@@ -95,7 +95,7 @@ def _moments(x: Array) -> tuple[float, float]:
     return float(mean), float(np.sqrt((counts * (values - mean) ** 2).sum() / total))
 
 
-@njit
+@compiled
 def _take(x, rows, scale, shift, found):
     for k in range(rows.shape[0]):
         row = x[rows[k]]

@@ -16,7 +16,8 @@ Residuals have the samples' number divided out already.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from gradgroup.experiments.engine._compiling import compiled
 
 # PyTorch's defaults.
 HISTORY = 100
@@ -28,10 +29,8 @@ SMALLEST_CURVATURE = 1e-10
 # Places in ``state``, what a run remembers in single numbers.
 COUNT, GAMMA, GG, PENDING_G, STARTED = range(5)
 
-_compiled = njit(fastmath={"reassoc", "contract", "nsz"}, error_model="numpy")
 
-
-@_compiled
+@compiled
 def _dot(a, b):
     total = a.dtype.type(0)
     for k in range(a.shape[0]):
@@ -39,13 +38,13 @@ def _dot(a, b):
     return total
 
 
-@_compiled
+@compiled
 def _add(out, factor, a):
     for k in range(out.shape[0]):
         out[k] += factor * a[k]
 
 
-@_compiled
+@compiled
 def residuals(logits, labels, out):
     """The mean loss; residuals of the softmax are written to ``out``."""
     outputs, samples = logits.shape
@@ -65,7 +64,7 @@ def residuals(logits, labels, out):
     return total / samples
 
 
-@_compiled
+@compiled
 def _view(residual, gram, out):
     """``R (X Xᵀ)``: the view of a gradient."""
     outputs, samples = out.shape
@@ -75,7 +74,7 @@ def _view(residual, gram, out):
             _add(out[c], residual[c, i], gram[i])
 
 
-@_compiled
+@compiled
 def _size(residual, x):
     """The largest number in the gradient, and the sum of all of them, by size."""
     largest, total = x.dtype.type(0), 0.0
@@ -89,7 +88,7 @@ def _size(residual, x):
     return largest, total
 
 
-@_compiled
+@compiled
 def _is_flat(residual, x, gg):
     """PyTorch's test of the gradient; the product with itself nearly always answers it."""
     numbers = residual.shape[0] * x.shape[1]
@@ -98,7 +97,7 @@ def _is_flat(residual, x, gg):
     return _size(residual, x)[0] <= SMALLEST_GRADIENT
 
 
-@_compiled
+@compiled
 def _weights(sy, yy, sg, yg, gamma, low, high, alpha, moves):
     """The two loops, on products alone: d = −γ (g + Σ alphaⱼ yⱼ) + Σ movesⱼ sⱼ."""
     for i in range(high - 1, low - 1, -1):
@@ -110,7 +109,7 @@ def _weights(sy, yy, sg, yg, gamma, low, high, alpha, moves):
         _add(bent[i + 1 : high], moves[i], sy[i, i + 1 : high])
 
 
-@_compiled
+@compiled
 def _renew(views, high, against, products, changes, fresh):
     """Products with the new gradient, and by how much they have changed.
 
@@ -123,7 +122,7 @@ def _renew(views, high, against, products, changes, fresh):
         products[i] = product if fresh else products[i] + product
 
 
-@_compiled
+@compiled
 def _combine(row, step, gamma, alpha, moves, low, high, order, joined, table):
     """A move in terms of the vectors that are there: old pairs by slot, this step's gradients."""
     slots, old = (table.shape[1] - ITERATIONS - 2) // 2, order.shape[0]
@@ -147,7 +146,7 @@ def _combine(row, step, gamma, alpha, moves, low, high, order, joined, table):
             mine[gradients + at - 1] -= of_y
 
 
-@_compiled
+@compiled
 def _compare(k, now, view_before, log, gram, memory, high, state, change_s, change_y):
     """The candidate pair: its products with those before it; sᵀy and yᵀy of its own."""
     views_s, views_y, _, _, sg, yg = memory
@@ -166,7 +165,7 @@ def _compare(k, now, view_before, log, gram, memory, high, state, change_s, chan
     return _dot(s, change.reshape(-1)), _dot(y, change.reshape(-1))
 
 
-@_compiled
+@compiled
 def _join(memory, high, residual, of_s, of_y, change_s, change_y):
     """Make the candidate pair the newest."""
     views_s, views_y, sy, yy, sg, yg = memory
@@ -176,7 +175,7 @@ def _join(memory, high, residual, of_s, of_y, change_s, change_y):
     sg[high], yg[high] = _dot(views_s[high], residual), _dot(views_y[high], residual)
 
 
-@_compiled
+@compiled
 def _direct(now, gg, step, gamma, alpha, moves, low, high, memory):
     """The view of the next move, as the next candidate's s; the slope along its direction."""
     views_s, views_y, _, _, sg, yg = memory
@@ -189,7 +188,7 @@ def _direct(now, gg, step, gamma, alpha, moves, low, high, memory):
     return slope
 
 
-@_compiled
+@compiled
 def iterate(logits, batch, history, memory, state, rate, record):
     """One step: up to twenty iterations on a batch.
 

@@ -53,7 +53,9 @@ def build(setting: Setting, model: nn.Module) -> Optimizer:
 def letter(setting: Setting, model: nn.Module) -> GradientGrouping:
     """The paper's algorithm; members start about the model's weights, as far apart as a stack's."""
     (weights,) = model.parameters()
-    spread = (setting.spread or 1.0) / math.sqrt(3.0 * weights.shape[1])
+    drawn = (setting.spread or 1.0) / math.sqrt(3.0 * weights.shape[1])
+    # Numbers drawn each by itself are less far from their mean than from what they are drawn about.
+    spread = drawn * math.sqrt((setting.members - 1) / setting.members)
     return GradientGrouping(
         [weights], setting.members, alpha=ALPHA, eps=EPS, spread=spread, safeguard=False
     )
@@ -82,7 +84,7 @@ class Plain:
         self.model.weight = nn.Parameter(torch.from_numpy(first))
         torch.manual_seed(setting.seed)
         self.optimizer = build(setting, self.model)
-        self.calls, self.limit = 0, math.inf
+        self.calls, self.limit = 0, LOST * math.log(images.outputs)
 
     def train(self) -> Run:
         """Train, and say what it came to."""
@@ -99,8 +101,6 @@ class Plain:
         losses: list[float] = []
         for rows in rows_of(self.setting, len(self.images.x), number):
             losses.append(self.step(rows))
-            if self.limit == math.inf:
-                self.limit = LOST * losses[0]
             if not losses[-1] <= self.limit:
                 break
         return losses

@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from gradgroup.experiments.engine._compiling import compiled_anew
 from gradgroup.experiments.engine._softmax import Array, evaluate
 
 MOMENTUM = 0.9
@@ -41,27 +41,24 @@ class Rule(NamedTuple):
     """``(w, g, a, b, *coefficients) -> (w, a, b)``, compiled."""
 
 
-_compiled = njit(fastmath={"contract", "nsz"}, error_model="numpy")
-
-
-@_compiled
+@compiled_anew
 def _sgd(w, g, a, b, rate, c1, c2, c3):
     return w - rate * g, a, b
 
 
-@_compiled
+@compiled_anew
 def _nesterov(w, g, velocity, b, rate, momentum, c2, c3):
     velocity = momentum * velocity + g
     return w - rate * (g + momentum * velocity), velocity, b
 
 
-@_compiled
+@compiled_anew
 def _rmsprop(w, g, square, b, rate, new, tiny, c3):
     square = square + new * (g * g - square)
     return w - rate * g / (np.sqrt(square) + tiny), square, b
 
 
-@_compiled
+@compiled_anew
 def _adam(w, g, mean, square, step, new_mean, new_square, tiny):
     mean = mean + new_mean * (g - mean)
     square = square + new_square * (g * g - square)
@@ -142,7 +139,7 @@ def _flat(stack: Array) -> Array:
 def _loop(name: str) -> Any:
     update = RULES[name].update
 
-    @_compiled
+    @compiled_anew
     def loop(weights, grads, first, second, told):
         for group in range(weights.shape[0]):
             for run in range(weights.shape[1]):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 BATCH = 64
 """Samples a baseline's gradient sees, as in the paper."""
 LOST = 1e4
-"""A run whose loss is more than so many times that of its start has blown up."""
+"""A run has blown up when its loss is so many times that of a model that knows nothing."""
 
 GROUPING = "GG (paper)"
 """The paper's algorithm to the letter, to be told from our own ``GradientGrouping``."""

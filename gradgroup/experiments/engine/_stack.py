@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradgroup.experiments.datasets import Images
 
 # Steps between two looks at whether a run has blown up.
-LOOK_EVERY = 50
+LOOK_EVERY = 10
 
 
 class Mover(Protocol):
@@ -79,7 +79,7 @@ class Stack:
         self.mover = self._mover()
         self.lost = np.zeros((len(grid.seeds), len(grid.variants)), bool)
         self.calls = np.zeros(self.lost.shape, np.int64)
-        self.limit = np.full(self.lost.shape, np.inf)
+        self.limit = LOST * math.log(images.outputs)
         self.going = np.arange(len(grid.variants))
         self.epochs: list[Array] = []
 
@@ -118,8 +118,6 @@ class Stack:
             if not len(self.going):
                 break
             losses[k][:, self.going] = self._step(batch)
-            if epoch == k == 0:
-                self.limit = LOST * losses[0]
             if k % LOOK_EVERY == LOOK_EVERY - 1 or k == len(rows) - 1:
                 self._look(losses[k - k % LOOK_EVERY : k + 1])
         self.epochs.append(losses.mean(axis=0))
@@ -142,7 +140,7 @@ class Stack:
     def _look(self, losses: Array) -> None:
         """Note which runs have blown up; take out the variants of which none is left."""
         here = losses[:, :, self.going]
-        self.lost[:, self.going] |= ~(here <= self.limit[:, self.going]).all(axis=0)
+        self.lost[:, self.going] |= ~(here <= self.limit).all(axis=0)
         left = np.flatnonzero(~self.lost[:, self.going].all(axis=0))
         if len(left) < len(self.going):
             self.going = self.going[left]
