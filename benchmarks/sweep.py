@@ -25,7 +25,7 @@ from gradgroup.experiments.engine import BATCH, Grid, Setting, Stack
 from gradgroup.experiments.study._plans import BASELINES, rates_of
 
 SEEDS = (0, 1)
-# As many steps as a run needs for its time to be that of its steps; plain L-BFGS takes 25 ms a step.
+# Enough steps for a time to be that of the steps; plain L-BFGS takes 25 ms for each.
 STEPS = {"L-BFGS": 60}
 MANY = 400
 

@@ -14,7 +14,6 @@ Conventions. As in ``_stack.py``. The history is a ring: a new pair takes the pl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -198,8 +197,8 @@ class LBFGS:
             batch = Batch(self._steps, x[group], labels[group], self._past[group])
             for run, history in enumerate(histories):
                 losses[group, run], calls[group, run] = history.step(weights[group, run], batch)
-            pages = [page.number for history in histories for page in history.pages]
-            for number in [k for k in self._past[group] if k < min(pages, default=math.inf)]:
+            used = {page.number for history in histories for page in history.pages}
+            for number in [k for k in self._past[group] if k not in used]:
                 del self._past[group][number]
         self._steps += 1
         return losses, calls
