@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from gradgroup.core import (
+    Grams,
     free_steps,
     gram,
     grams,
@@ -207,6 +208,22 @@ def test_steps_of_their_own_bring_members_at_least_as_close_as_a_tied_one(pair: 
     free = moved(thetas, grads, free_steps(system, 1.0, "relative"))
     tied = thetas + tied_step(system, 1.0) * grads
     assert psi(free) <= psi(tied) * (1.0 + 1e-12) + 1e-12
+
+
+@pytest.mark.parametrize("eps", CLIPS)
+def test_groups_that_are_solved_at_once_get_the_steps_they_get_alone(xp: Any, eps: Any) -> None:
+    pairs = [random_members(3, 12, seed) for seed in range(4)]
+    found = [[grams(*map(xp.asarray, pair)) for pair in half] for half in (pairs[:2], pairs[2:])]
+    stacked = Grams(
+        *(
+            xp.stack([xp.stack([getattr(g, k) for g in half]) for half in found])
+            for k in ("gg", "gt")
+        )
+    )
+    together = np.asarray(free_steps(normal_equations(stacked), eps=eps))
+    assert together.shape == (2, 2, 3)
+    for steps, pair in zip(together.reshape(4, 3), pairs, strict=True):
+        np.testing.assert_allclose(steps, free_steps(system_of(*pair), eps=eps), rtol=1e-9)
 
 
 def test_for_two_members_the_tied_step_is_that_of_barzilai_and_borwein() -> None:
