@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gradgroup.experiments.datasets import Images, load
-from gradgroup.experiments.engine import BATCH, GROUPING, Grid, Run, Setting, Stack
+from gradgroup.experiments.engine import BATCH, GROUPING, Grid, Run, Setting, Stack, _lbfgs
 from gradgroup.experiments.engine._batches import Pixels, rows_of, start, steps_of
 from gradgroup.experiments.engine._plain import Plain
 from tests.reference import gradient_grouping
@@ -68,6 +68,15 @@ def test_each_row_is_the_run_of_torchs_lbfgs(images: Images, rate: float) -> Non
         images, Setting("digits", "L-BFGS", epochs=1), (0,), ((rate, None), (1e-4, None))
     ).items()
     assert_same(run, Plain(images, setting, np.float64).train(), rel=1e-5)
+
+
+def test_lbfgs_may_go_back_to_many_batches(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose samples it then multiplies with vectors instead of with each other."""
+    like = Setting("digits", "L-BFGS", epochs=1)
+    (few,) = stacked(images, like, (0,), ((1e-2, None),)).values()
+    monkeypatch.setattr(_lbfgs, "MOST_PAGES", 0)
+    (many,) = stacked(images, like, (0,), ((1e-2, None),)).values()
+    assert_same(many, few, rel=1e-6)
 
 
 def test_lbfgs_stops_where_torchs_does_on_a_batch_that_is_solved() -> None:

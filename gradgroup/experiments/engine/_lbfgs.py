@@ -25,6 +25,8 @@ from gradgroup.experiments.engine._softmax import Array
 # Where vectors are kept: s by slot, the last move, y by slot, the gradient before that move.
 LAST, BEFORE = HISTORY, 2 * HISTORY + 1
 KEPT = 2 * HISTORY + 2
+# From about so many batches on, their products take longer than those with the vectors themselves.
+MOST_PAGES = 12
 
 
 class Page(NamedTuple):
@@ -85,16 +87,24 @@ class History:
 
     def _views_of_moves(self, x: Array, size: int) -> Array:
         """Views of all s from the oldest to the newest and of the last move, with room for more."""
-        views = (self.vectors[: LAST + 1].reshape(-1, x.shape[1]) @ x.T).reshape(-1, size)
+        return self._views(slice(LAST + 1), x, size)
+
+    def _views(self, rows: slice, x: Array, size: int) -> Array:
+        """Views of vectors by slot, from the oldest pair's on; then that of the last row."""
+        views = (self.vectors[rows].reshape(-1, x.shape[1]) @ x.T).reshape(-1, size)
         found = np.empty((HISTORY + ITERATIONS + 1, size), x.dtype)
-        found[: len(self.slots) + 1] = views[[*self.slots, LAST]]
+        found[: len(self.slots) + 1] = views[[*self.slots, -1]]
         return found
 
     def _views_of_changes(self, batch: Batch, size: int) -> tuple[Array, Array]:
         """The same of all y, and the view of the gradient before the last move.
 
-        A y is samples times residuals, so that the products of the batches' samples are enough.
+        A y is samples times residuals, so that the products of the batches' samples are enough,
+        unless it is too many batches that the history goes back to.
         """
+        if len(self.pages) > MOST_PAGES:
+            views = self._views(slice(LAST + 1, KEPT), batch.x, size)
+            return views, views[len(self.slots)].copy()
         found = np.empty((HISTORY + ITERATIONS + 1, size), batch.x.dtype)
         before, known = np.zeros(size, found.dtype), 0
         for page in self.pages:
