@@ -2,9 +2,10 @@
 
 The idea. PyTorch's L-BFGS makes twenty iterations on every batch, each of which goes through a
 history of a hundred pairs of vectors twice. That is so much more than a gradient costs that it
-decides how long a sweep takes. Here the iterations are made in the coordinates of the batch
-(``_lbfgs_loop.py``). The vectors are gone through three times a step, in products of matrices: once
-for their views, once for the new gradients, once for the moves.
+decides how long a sweep takes. Here the first iteration on a batch is made on the vectors, and is
+often the last, because the run has come to a standstill. The others are made in the coordinates of
+the batch (``_lbfgs_loop.py``), for which vectors are gone through in two products of matrices: once
+for their views, once for all moves.
 
 It leaves out one of PyTorch's five tests of convergence, that of the length of a move, which is not
 known there; where it would hold, that of the change of the loss does.
@@ -19,12 +20,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gradgroup.experiments.engine._lbfgs_loop import HISTORY, ITERATIONS, STARTED, iterate
+from gradgroup.experiments.engine._lbfgs_loop import (
+    HISTORY,
+    ITERATIONS,
+    SMALLEST_CHANGE,
+    SMALLEST_CURVATURE,
+    SMALLEST_GRADIENT,
+    iterate,
+    residuals,
+    weights_of,
+)
 from gradgroup.experiments.engine._softmax import Array
 
 # Where vectors are kept: s by slot, the last move, y by slot, the gradient before that move.
 LAST, BEFORE = HISTORY, 2 * HISTORY + 1
 KEPT = 2 * HISTORY + 2
+S, Y = slice(HISTORY), slice(HISTORY + 1, BEFORE)
 # From about so many batches on, their products take longer than those with the vectors themselves.
 MOST_PAGES = 12
 
@@ -39,120 +50,6 @@ class Page(NamedTuple):
     joined: list[int]
     """Which of them are pairs that are still remembered. Where the first is one, its y began with
     the last residual of the page before."""
-
-
-class History:
-    """What one run remembers.
-
-    Parameters
-    ----------
-    weights : array of shape (outputs, inputs)
-        Where the run starts.
-    rate : float
-        Its learning rate.
-    """
-
-    def __init__(self, weights: Array, rate: float) -> None:
-        dtype, room = weights.dtype, HISTORY + ITERATIONS + 1
-        self.rate = rate
-        # What moves are made of: all s, the last move, all y, the gradient before that move; then
-        # the gradients of this step.
-        self.vectors = np.zeros((KEPT + ITERATIONS, weights.size), dtype)
-        self.moves = np.zeros((ITERATIONS, weights.size), dtype)
-        self.slots = np.zeros(0, np.int64)
-        self.pages: list[Page] = []
-        # sᵀy, yᵀy, sᵀg, yᵀg from the oldest pair on.
-        self.products = *np.zeros((2, room, room)), *np.zeros((2, room))
-        self.state = np.zeros(STARTED + 1)
-
-    def step(self, weights: Array, batch: Batch) -> tuple[float, int]:
-        """One step in place; the loss before it, and how many gradients it took."""
-        x = batch.x
-        logits = weights @ x.T
-        log = np.empty((ITERATIONS, *logits.shape), x.dtype)
-        table = np.zeros((ITERATIONS, KEPT + ITERATIONS))
-        joined = np.zeros(ITERATIONS, np.int64)
-        views_y, before = self._views_of_changes(batch, logits.size)
-        memory = self._views_of_moves(x, logits.size), views_y, *self.products
-        samples = batch.labels, x, batch.products(batch.number)
-        record = log, table, joined
-        loss, logged, made, pairs, calls = iterate(
-            logits, samples, (self.slots, before), memory, self.state, self.rate, record
-        )
-        if logged:
-            self._move(x, log[:logged], table[:logged].astype(x.dtype))
-            weights += self.moves[:made].sum(axis=0).reshape(weights.shape)
-            self._remember(joined[:pairs].tolist(), batch.number, log[:logged])
-        return loss, calls
-
-    def _views_of_moves(self, x: Array, size: int) -> Array:
-        """Views of all s from the oldest to the newest and of the last move, with room for more."""
-        return self._views(slice(LAST + 1), x, size)
-
-    def _views(self, rows: slice, x: Array, size: int) -> Array:
-        """Views of vectors by slot, from the oldest pair's on; then that of the last row."""
-        views = (self.vectors[rows].reshape(-1, x.shape[1]) @ x.T).reshape(-1, size)
-        found = np.empty((HISTORY + ITERATIONS + 1, size), x.dtype)
-        found[: len(self.slots) + 1] = views[[*self.slots, -1]]
-        return found
-
-    def _views_of_changes(self, batch: Batch, size: int) -> tuple[Array, Array]:
-        """The same of all y, and the view of the gradient before the last move.
-
-        A y is samples times residuals, so that the products of the batches' samples are enough,
-        unless it is too many batches that the history goes back to.
-        """
-        if len(self.pages) > MOST_PAGES:
-            views = self._views(slice(LAST + 1, KEPT), batch.x, size)
-            return views, views[len(self.slots)].copy()
-        found = np.empty((HISTORY + ITERATIONS + 1, size), batch.x.dtype)
-        before, known = np.zeros(size, found.dtype), 0
-        for page in self.pages:
-            views = (page.rows.reshape(-1, len(batch.x)) @ batch.products(page.number)).reshape(
-                -1, size
-            )
-            views[0] -= before
-            found[known : known + len(page.joined)] = views[page.joined]
-            before, known = views[-1], known + len(page.joined)
-        return found, before
-
-    def _move(self, x: Array, log: Array, table: Array) -> None:
-        """Work the gradients and the moves out."""
-        logged, all_of_them = len(log), KEPT + len(log)
-        gradients = self.vectors[KEPT:all_of_them].reshape(-1, x.shape[1])
-        np.matmul(log.reshape(-1, len(x)), x, out=gradients)
-        np.matmul(table[:, :all_of_them], self.vectors[:all_of_them], out=self.moves[:logged])
-
-    def _remember(self, joined: list[int], number: int, log: Array) -> None:
-        """Put this step's pairs where the oldest were."""
-        logged = len(log)
-        self.pages.append(
-            Page(number, np.concatenate([log[:1], np.diff(log, axis=0), log[-1:]]), joined)
-        )
-        surplus = max(len(self.slots) + len(joined) - HISTORY, 0)
-        free = [*range(len(self.slots), HISTORY), *self.slots[:surplus].tolist()][: len(joined)]
-        for slot, at in zip(free, joined, strict=True):
-            before = self.vectors[KEPT + at - 1] if at else self.vectors[BEFORE]
-            self.vectors[slot] = self.moves[at - 1] if at else self.vectors[LAST]
-            np.subtract(self.vectors[KEPT + at], before, out=self.vectors[HISTORY + 1 + slot])
-        self.vectors[LAST] = self.moves[logged - 1]
-        self.vectors[BEFORE] = self.vectors[KEPT + logged - 1]
-        self.slots = np.concatenate([self.slots[surplus:], np.array(free, np.int64)])
-        self._forget(surplus)
-
-    def _forget(self, surplus: int) -> None:
-        """Drop the products of the oldest pairs, and the pages that nothing refers to any more."""
-        if surplus:
-            for known in self.products:
-                shifted = (slice(surplus, None),) * known.ndim
-                known[(slice(-surplus),) * known.ndim] = known[shifted].copy()
-        for page in self.pages:
-            dropped = page.joined[:surplus]
-            del page.joined[:surplus]
-            surplus -= len(dropped)
-        used = [page.joined[:1] == [0] for page in self.pages[1:]]
-        pairs = zip(self.pages, [*used, True], strict=True)
-        self.pages = [page for page, is_used in pairs if page.joined or is_used]
 
 
 class Batch:
@@ -179,6 +76,189 @@ class Batch:
         if number not in self._products:
             self._products[number] = self._past[number] @ self.x.T
         return self._products[number]
+
+
+class History:
+    """What one run remembers.
+
+    Parameters
+    ----------
+    weights : array of shape (outputs, inputs)
+        Where the run starts.
+    rate : float
+        Its learning rate.
+    """
+
+    def __init__(self, weights: Array, rate: float) -> None:
+        dtype, room = weights.dtype, HISTORY + ITERATIONS + 1
+        self.rate, self.gamma, self.started = rate, 1.0, False
+        # Behind what is kept are the gradients of a step.
+        self.vectors = np.zeros((KEPT + ITERATIONS, weights.size), dtype)
+        self.moves = np.zeros((ITERATIONS, weights.size), dtype)
+        self.slots = np.zeros(0, np.int64)
+        self.pages: list[Page] = []
+        # sᵀy, yᵀy, sᵀg, yᵀg from the oldest pair on.
+        self.products = *np.zeros((2, room, room)), *np.zeros((2, room))
+
+    def step(self, weights: Array, batch: Batch) -> tuple[float, int]:
+        """One step in place; the loss before it, and how many gradients it took."""
+        x, logits = batch.x, weights @ batch.x.T
+        log = np.empty((ITERATIONS, *logits.shape), x.dtype)
+        loss = residuals(logits, batch.labels, log[0])
+        gradient = (log[0] @ x).ravel()
+        if np.abs(gradient).max() <= SMALLEST_GRADIENT:
+            return loss, 1
+        if self._move_first(gradient, batch.number, log[0]) > -SMALLEST_CHANGE:
+            return loss, 1
+        move = self.vectors[LAST].reshape(weights.shape)
+        weights += move
+        logits += move @ x.T
+        after = residuals(logits, batch.labels, log[1])
+        if np.abs(log[1] @ x).max() <= SMALLEST_GRADIENT or is_same(loss, after, x.dtype):
+            return loss, 2
+        return loss, self._go_on(weights, batch, logits, log, loss)
+
+    # The first iteration, on the vectors.
+
+    def _move_first(self, gradient: Array, number: int, residual: Array) -> float:
+        """Work the first move out; the slope along it, per unit of the rate."""
+        rate, joined = self.rate, []
+        if self.started:
+            joined = self._join_across(gradient)
+        else:
+            self.started = True
+            rate *= min(1.0, 1.0 / float(np.abs(gradient).sum()))
+        direction = self._direction(gradient)
+        self.vectors[LAST], self.vectors[BEFORE] = rate * direction, gradient
+        self.pages.append(Page(number, np.stack([residual, residual]), joined))
+        self._forget(max(len(self.slots) - HISTORY, 0))
+        return float(gradient @ direction)
+
+    def _join_across(self, gradient: Array) -> list[int]:
+        """The pair of the last move and of the gradients before and after it, on two batches."""
+        sy, yy, sg, yg = self.products
+        known, s, y = len(self.slots), self.vectors[LAST], gradient - self.vectors[BEFORE]
+        new_sg = (self.vectors[S] @ gradient)[self.slots].astype(np.float64)
+        new_yg = (self.vectors[Y] @ gradient)[self.slots].astype(np.float64)
+        of_s, of_y = float(s @ y), float(y @ y)
+        if not of_s > SMALLEST_CURVATURE:
+            sg[:known], yg[:known] = new_sg, new_yg
+            return []
+        sy[:known, known] = new_sg - sg[:known]
+        yy[:known, known] = yy[known, :known] = new_yg - yg[:known]
+        sy[known, known], yy[known, known] = of_s, of_y
+        sg[: known + 1], yg[: known + 1] = [*new_sg, s @ gradient], [*new_yg, y @ gradient]
+        self.gamma = of_s / of_y
+        slot = known if known < HISTORY else self.slots[0]
+        self.vectors[slot], self.vectors[Y][slot] = s, y
+        self.slots = np.append(self.slots, slot)
+        return [0]
+
+    def _direction(self, gradient: Array) -> Array:
+        """−H g, from the pairs there are."""
+        high = len(self.slots)
+        low = max(high - HISTORY, 0)
+        alpha, moves = np.zeros((2, high))
+        weights_of(*self.products, self.gamma, low, high, alpha, moves)
+        of_s, of_y = np.zeros((2, HISTORY), gradient.dtype)
+        of_s[self.slots[low:]], of_y[self.slots[low:]] = moves[low:], -self.gamma * alpha[low:]
+        found: Array = of_s @ self.vectors[S] + of_y @ self.vectors[Y]
+        found -= gradient.dtype.type(self.gamma) * gradient
+        return found
+
+    # The others, on views.
+
+    def _go_on(self, weights: Array, batch: Batch, logits: Array, log: Array, loss: float) -> int:
+        """All further iterations; how many gradients the step took."""
+        table = np.zeros((ITERATIONS, KEPT + ITERATIONS))
+        joined = np.zeros(ITERATIONS, np.int64)
+        size, x = logits.size, batch.x
+        memory = self._views(slice(LAST + 1), x, size), self._views_of_changes(batch, size)
+        samples = batch.labels, x, batch.products(batch.number)
+        self.gamma, logged, made, pairs, calls = iterate(
+            logits,
+            samples,
+            self.slots,
+            (*memory, *self.products),
+            self.gamma,
+            self.rate,
+            loss,
+            (log, table, joined),
+        )
+        self._move(x, log[1:logged], table[1:logged].astype(x.dtype))
+        weights += self.moves[1:made].sum(axis=0).reshape(weights.shape)
+        self._remember(joined[:pairs].tolist(), log[:logged])
+        return int(calls)
+
+    def _views(self, rows: slice, x: Array, size: int) -> Array:
+        """Views of vectors by slot, from the oldest pair's on; then that of the last row."""
+        views = (self.vectors[rows].reshape(-1, x.shape[1]) @ x.T).reshape(-1, size)
+        found = np.empty((HISTORY + ITERATIONS + 1, size), x.dtype)
+        found[: len(self.slots) + 1] = views[[*self.slots, -1]]
+        return found
+
+    def _views_of_changes(self, batch: Batch, size: int) -> Array:
+        """Views of all y, with room for more.
+
+        A y is samples times residuals, so that the products of the batches' samples are enough,
+        unless it is too many batches that the history goes back to.
+        """
+        if len(self.pages) > MOST_PAGES:
+            return self._views(slice(LAST + 1, KEPT), batch.x, size)
+        found = np.empty((HISTORY + ITERATIONS + 1, size), batch.x.dtype)
+        before, known = np.zeros(size, found.dtype), 0
+        for page in self.pages:
+            rows = page.rows.reshape(-1, len(batch.x))
+            views = (rows @ batch.products(page.number)).reshape(-1, size)
+            views[0] -= before
+            found[known : known + len(page.joined)] = views[page.joined]
+            before, known = views[-1], known + len(page.joined)
+        return found
+
+    def _move(self, x: Array, log: Array, table: Array) -> None:
+        """Work the gradients and the moves out, from the second iteration on."""
+        logged = len(log) + 1
+        gradients = self.vectors[KEPT + 1 : KEPT + logged].reshape(-1, x.shape[1])
+        np.matmul(log.reshape(-1, len(x)), x, out=gradients)
+        known = self.vectors[: KEPT + logged]
+        np.matmul(table[:, : KEPT + logged], known, out=self.moves[1:logged])
+
+    def _remember(self, joined: list[int], log: Array) -> None:
+        """Put this batch's pairs where the oldest were."""
+        number, _, across = self.pages[-1]
+        rows = np.concatenate([log[:1], np.diff(log, axis=0), log[-1:]])
+        self.pages[-1] = Page(number, rows, across + joined)
+        surplus = max(len(self.slots) + len(joined) - HISTORY, 0)
+        free = [*range(len(self.slots), HISTORY), *self.slots[:surplus].tolist()][: len(joined)]
+        for slot, at in zip(free, joined, strict=True):
+            before = self.vectors[KEPT + at - 1] if at > 1 else self.vectors[BEFORE]
+            self.vectors[slot] = self.moves[at - 1] if at > 1 else self.vectors[LAST]
+            np.subtract(self.vectors[KEPT + at], before, out=self.vectors[Y][slot])
+        if len(log) > 1:
+            self.vectors[LAST] = self.moves[len(log) - 1]
+            self.vectors[BEFORE] = self.vectors[KEPT + len(log) - 1]
+        self.slots = np.concatenate([self.slots, np.array(free, np.int64)])
+        self._forget(surplus)
+
+    def _forget(self, surplus: int) -> None:
+        """Drop the oldest pairs, and the pages that nothing refers to any more."""
+        self.slots = self.slots[surplus:]
+        if surplus:
+            for known in self.products:
+                shifted = (slice(surplus, None),) * known.ndim
+                known[(slice(-surplus),) * known.ndim] = known[shifted].copy()
+        for page in self.pages:
+            dropped = page.joined[:surplus]
+            del page.joined[:surplus]
+            surplus -= len(dropped)
+        used = [page.joined[:1] == [0] for page in self.pages[1:]]
+        pairs = zip(self.pages, [*used, True], strict=True)
+        self.pages = [page for page, is_used in pairs if page.joined or is_used]
+
+
+def is_same(loss: float, other: float, dtype: np.dtype[np.floating]) -> bool:
+    """PyTorch's test of the change of the loss, which it knows in the precision of the weights."""
+    return bool(abs(dtype.type(loss) - dtype.type(other)) < SMALLEST_CHANGE)
 
 
 class LBFGS:
