@@ -9,6 +9,7 @@ from gradgroup.experiments.figures import Frame, plot_panels, save
 from gradgroup.experiments.report import _graphs as graphs
 from gradgroup.experiments.report._scores import scores_of, write_csv
 from gradgroup.experiments.report._tables import HEAD, NUMBERS, aligned, rows
+from gradgroup.experiments.report._words import title
 from gradgroup.experiments.study import Store, sweep
 from gradgroup.experiments.study._jobs import images_of
 from gradgroup.experiments.study._plans import Level, sensitivity
@@ -37,7 +38,7 @@ def compare(
     runs = sweep(sensitivity(name, level), Store(folder / "runs.jsonl"), jobs=jobs, folder=data_dir)
     scores = scores_of(runs)
     write_csv(folder / "results.csv", scores)
-    heading = graphs.title(name, images.outputs * images.x.shape[1])
+    heading = title(name, images.outputs * images.x.shape[1])
     frame = Frame("Learning rate", LOSS, "log", "log", HIGHEST)
     figure = plot_panels([graphs.sensitivity(scores, name, heading)], frame)
     png, svg = save(figure, folder / "sensitivity")

@@ -17,9 +17,14 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from gradgroup.experiments.datasets import NAMES, BadDataError, MissingDataError, load
+from gradgroup.experiments.datasets._errors import Flaw, about
 from gradgroup.torch import AutoGrouping
 
 Array = np.ndarray[Any, Any]
+
+ARRAYS = ("x", "y", "x_test", "y_test")
+# Models are in single precision.
+LARGEST = np.finfo(np.float32).max
 
 
 class Samples(NamedTuple):
@@ -52,47 +57,74 @@ def read(name: str, folder: Path | None) -> Training:
         train, test = load(name, folder=folder), load(name, "test", folder=folder)
         return Training(Samples(train.x, train.y), Samples(test.x, test.y))
     path = Path(name)
-    if path.suffix != ".npz":
-        known = ", ".join(NAMES)
-        raise MissingDataError(f"{name} is neither an .npz file nor a data set ({known}).")
-    if not path.exists():
-        raise MissingDataError(f"There is no file {path}.")
+    if not path.is_file():
+        raise MissingDataError(f"There is no file {path}: name another.")
     return of_file(path)
 
 
 def of_file(path: Path) -> Training:
     """Arrays x and y of a file, and x_test and y_test if it has them."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise BadDataError(f"{path} is not a file of NumPy arrays: {error}.") from error
+    arrays = arrays_of(path)
     train = samples(path, arrays, "x", "y")
     if not {"x_test", "y_test"} & set(arrays):
         return Training(train, None)
     test = samples(path, arrays, "x_test", "y_test")
     if test.x.shape[1] != train.x.shape[1]:
         raise BadDataError(
-            f"{path}: x_test has {test.x.shape[1]} features, but x has {train.x.shape[1]}."
+            f"{path}: x_test has {test.x.shape[1]} features, but x has {train.x.shape[1]}: give "
+            "both the same."
+        )
+    if (test.y.dtype.kind in "US") != (train.y.dtype.kind in "US"):
+        raise BadDataError(
+            f"{path}: y is {train.y.dtype} and y_test {test.y.dtype}: give both as numbers or both "
+            "as strings."
         )
     return Training(train, test)
+
+
+def arrays_of(path: Path) -> dict[str, Array]:
+    """What the file has of the arrays we know."""
+    with about(path):
+        # NumPy takes whatever is no archive for a pickle, and advises to trust it.
+        if not zipfile.is_zipfile(path):
+            raise Flaw("is no whole .npz file: write one with numpy.savez")
+        with np.load(path, allow_pickle=False) as file:
+            return {name: array(path, file, name) for name in file.files if name in ARRAYS}
+
+
+def array(path: Path, file: Any, name: str) -> Array:
+    with about(f"{name} in {path}"):
+        found: Array = file[name]
+        return found
 
 
 def samples(path: Path, arrays: dict[str, Array], of_x: str, of_y: str) -> Samples:
     """Two of the file's arrays, as far as they can be features and labels."""
     for name in (of_x, of_y):
         if name not in arrays:
-            there = ", ".join(arrays) or "none"
-            raise BadDataError(f"{path} has no array {name!r}; it has {there}.")
+            there = ", ".join(arrays) or "none of x, y, x_test and y_test"
+            raise BadDataError(f"{path} has no array {name!r}, but {there}: add it.")
     x, y = arrays[of_x], arrays[of_y]
-    if x.ndim != 2 or y.shape != x.shape[:1] or not len(x):
+    if x.ndim != 2 or y.shape != x.shape[:1] or not x.size:
         raise BadDataError(
             f"{path}: {of_x} must be (samples, features) and {of_y} (samples,), but they are "
             f"{x.shape} and {y.shape}."
         )
-    if x.dtype.kind not in "buif" or not np.isfinite(x).all():
-        raise BadDataError(f"{path}: {of_x} must be finite real numbers.")
+    check(f"{path}: {of_x}", x, "buif", "real numbers")
+    check(f"{path}: {of_y}", y, "buifUS", "numbers or strings")
     return Samples(x, y)
+
+
+def check(name: str, values: Array, kinds: str, wanted: str) -> None:
+    """Refuse what no model can be trained on."""
+    if values.dtype.kind not in kinds:
+        raise BadDataError(f"{name} is {values.dtype}: give {wanted}.")
+    wrong = np.count_nonzero(~(np.abs(values) <= LARGEST)) if values.dtype.kind == "f" else 0
+    if wrong:
+        raise BadDataError(
+            f"{name} has {wrong:,} of {values.size:,} values that are NaN, infinite or too large "
+            "for single precision: leave them out."
+        )
 
 
 def fit(training: Training, epochs: int, batch: int, seed: int) -> Model:
@@ -100,7 +132,7 @@ def fit(training: Training, epochs: int, batch: int, seed: int) -> Model:
     x, y = training.train
     classes, numbers = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise BadDataError(f"All labels are {classes[0]!r}: there must be at least two classes.")
+        raise BadDataError(f"All labels are {classes[0]}: give samples of at least two classes.")
     model = nn.Linear(x.shape[1], len(classes))
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
@@ -137,9 +169,12 @@ def epoch(
 def save(model: Model, path: Path) -> None:
     """Write the model whole, or not at all."""
     half = path.with_name(path.name + ".part")
-    with half.open("wb") as file:
-        np.savez(file, **model._asdict())
-    half.replace(path)
+    try:
+        with half.open("wb") as file:
+            np.savez(file, **model._asdict())
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def told(model: Model, training: Training) -> str:

@@ -8,7 +8,10 @@ two forms. All but the runs takes a minute, and is made anew each time.
 from __future__ import annotations
 
 import math
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +25,7 @@ from gradgroup.experiments.report._document import Picture
 from gradgroup.experiments.report._measure import measured
 from gradgroup.experiments.report._report import Figures, Study, write
 from gradgroup.experiments.report._scores import scores_of, write_csv
-from gradgroup.experiments.report._tables import aligned
+from gradgroup.experiments.report._words import title
 from gradgroup.experiments.study import Store, sweep
 from gradgroup.experiments.study._jobs import images_of, mark_of
 from gradgroup.experiments.study._plans import DEFAULT, PAPER, QUICK, Level, everything
@@ -31,6 +34,7 @@ from gradgroup.experiments.study._store import Key
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+RUNS = "runs.jsonl"
 LEVELS = {level.name: level for level in (QUICK, DEFAULT, PAPER)}
 LOSS = "Mean loss over the training phase"
 # Ten times the loss of a model that knows nothing of ten classes: what is above does not matter.
@@ -47,11 +51,15 @@ def absent(folder: Path | None) -> list[tuple[str, str]]:
     return [(data.name, data.advice) for data in datasets.inventory(folder) if data.found is None]
 
 
-def announcement(level: Level, names: Sequence[str], folder: Path | None) -> str:
-    """What is about to be done."""
-    found = f"Level {level.name}, on {', '.join(names)}."
-    left = [name for name, _ in absent(folder) if name not in names]
-    return f"{found} Not here, see `gradgroup data`: {', '.join(left)}." if left else found
+def announcement(level: Level, names: Sequence[str], folder: Path, data_dir: Path | None) -> str:
+    """What is about to be done, once it is sure that it can be."""
+    known = Store(folder / RUNS).runs
+    keys = [Key(mark_of(s.data, data_dir), s) for s in everything(names, level)]
+    done = sum(key in known for key in keys)
+    told = f"{', '.join(names)}: {len(keys)} runs, {done or 'none'} of them done."
+    left = [name for name, _ in absent(data_dir) if name not in names]
+    hint = f" Not here, see `gradgroup data`: {', '.join(left)}." if left else ""
+    return f"Level {level.name}, on {told}{hint}"
 
 
 def reproduce(
@@ -72,7 +80,7 @@ def reproduce(
     jobs : int, optional
         Processes.
     """
-    store = Store(folder / "runs.jsonl")
+    store = Store(folder / RUNS)
     runs = sweep(everything(names, level), store, jobs=jobs, folder=data_dir)
     images = [images_of(name, data_dir) for name in names]
     scores = scores_of(runs)
@@ -86,9 +94,14 @@ def reproduce(
 
 
 def verdicts(claims: Sequence[Claim]) -> str:
-    """The claims in a few lines."""
-    return aligned(
-        ("the paper says", ""), [(claim.says, claim.verdict.value) for claim in claims], ()
+    """The claims in a few lines, as wide as the terminal."""
+    width = max(len(claim.verdict.value) for claim in claims) + 3
+    lines = shutil.get_terminal_size().columns - width
+    told = (textwrap.wrap(claim.says, max(lines, 40)) for claim in claims)
+    return "\n".join(
+        f"{verdict:<{width}}{line}"
+        for claim, found in zip(claims, told, strict=True)
+        for verdict, line in zip_longest([claim.verdict.value], found, fillvalue="")
     )
 
 
@@ -99,7 +112,7 @@ def draw(level: Level, evidence: Evidence, images: Sequence[Images], folder: Pat
     """Draw and save all figures."""
     folder.mkdir(exist_ok=True)
     scores, data, found = evidence
-    titles = {d.name: graphs.title(d.name, d.outputs * d.x.shape[1]) for d in images}
+    titles = {d.name: title(d.name, d.outputs * d.x.shape[1]) for d in images}
 
     def panels(of: Callable[[str], Panel], name: str, frame: Frame, caption: str) -> Picture:
         figure = plot_panels([of(each) for each in data], frame)

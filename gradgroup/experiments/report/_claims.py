@@ -4,7 +4,7 @@ The idea. A verdict follows from a rule that is written beside it, with a number
 anything is measured. Whoever finds the number wrong sees what to put in its place.
 
 Conventions. "Loss" is the paper's: the mean over all of training of the loss where gradients are
-taken. A ratio of losses is of means over the seeds.
+taken. A ratio of losses is of means over the seeds. What was measured has a line for each data set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from gradgroup.experiments.engine import BATCH, GROUPING, Setting
 from gradgroup.experiments.report._measure import FIRST_ORDER, HALF_BATCH, VECTORISED, Measured
-from gradgroup.experiments.report._scores import Score, Scores, best, best_of, trials
+from gradgroup.experiments.report._scores import Best, Score, Scores, best, best_of, trials
+from gradgroup.experiments.report._words import BLEW_UP, TITLES, loss, ratio, span, times
 from gradgroup.experiments.study._plans import BASELINES, HALF, MEMBERS, OWN, PAPER_SPREAD
 
 # "Nearly the same" and "about as much" are within a tenth.
@@ -72,8 +73,8 @@ def of_all(are_true: Iterable[bool]) -> Verdict:
 
 
 def each(data: Sequence[str], told: Callable[[str], str]) -> str:
-    """A sentence for each data set."""
-    return "; ".join(f"{name}: {told(name)}" for name in data) + "."
+    """A line for each data set."""
+    return "\n".join(f"**{TITLES[name]}:** {told(name)}." for name in data)
 
 
 # Finding scores.
@@ -119,17 +120,22 @@ def near_the_best(evidence: Evidence) -> Claim:
 
     def told(name: str) -> str:
         rival = best_of(scores, name, BASELINES)
-        which = f"{rival.trial.optimizer}, {rival.trial.rate:.2g}"
-        return f"{ratios[name]:.2f} × the best baseline ({which})"
+        return times(ratios[name], f"the loss of the best baseline ({at_its_rate(rival)})")
 
     found = each(data, told)
     return Claim(
         "Without any tuning, with 2 members of 32 samples each, it achieves nearly the same "
         "performance as optimally tuned baselines, on all data sets.",
         f"Its loss is at most {NEAR:g} × that of the best baseline at its best rate.",
-        found + " " + also_ours(evidence),
-        of_all(ratio <= NEAR for ratio in ratios.values()),
+        f"{found}\n{also_ours(evidence)}",
+        of_all(each_one <= NEAR for each_one in ratios.values()),
     )
+
+
+def at_its_rate(found: Best) -> str:
+    if not math.isfinite(found.score.mean):
+        return f"all {BLEW_UP}"
+    return f"{found.trial.optimizer} at {found.trial.rate:.2g}"
 
 
 def also_ours(evidence: Evidence) -> str:
@@ -141,13 +147,7 @@ def also_ours(evidence: Evidence) -> str:
             over_best(scores, name, best(trials(scores, name, optimizer)).score) for name in data
         ]
         told.append(f"{optimizer} {span(ratios)}")
-    return f"Our own: {', '.join(told)} × the best baseline."
-
-
-def span(numbers: Sequence[float], form: str = ".2f") -> str:
-    """From the smallest to the largest."""
-    low, high = f"{min(numbers):{form}}", f"{max(numbers):{form}}"
-    return low if low == high else f"{low} to {high}"
+    return f"**Our own,** over the best baseline: {', '.join(told)}."
 
 
 def matched_by_baselines(evidence: Evidence) -> Claim:
@@ -159,13 +159,15 @@ def matched_by_baselines(evidence: Evidence) -> Claim:
     }
 
     def told(name: str) -> str:
-        return f"best of each over GG's {span([ratios[name, r] for r in BASELINES])}"
+        if not math.isfinite(grouping(scores, name).mean):
+            return f"{GROUPING} {BLEW_UP}"
+        return f"each at its best over {GROUPING}: {span([ratios[name, r] for r in BASELINES])}"
 
     return Claim(
         "There is a learning rate with which each baseline achieves the same performance.",
-        f"Each baseline's loss at its best rate is at most {NEAR:g} × GG's.",
+        f"Each baseline's loss at its best rate is at most {NEAR:g} × that of {GROUPING}.",
         each(data, told),
-        of_all(ratio <= NEAR for ratio in ratios.values()),
+        of_all(each_one <= NEAR for each_one in ratios.values()),
     )
 
 
@@ -178,7 +180,7 @@ def sensitive(evidence: Evidence) -> Claim:
     }
 
     def told(name: str) -> str:
-        return ", ".join(f"{rival} {ratio_shown(off[name, rival])}" for rival in BASELINES)
+        return ", ".join(f"{rival} {off_shown(off[name, rival])}" for rival in BASELINES)
 
     return Claim(
         "The baselines are particularly sensitive to the learning rate, and deteriorate "
@@ -186,16 +188,19 @@ def sensitive(evidence: Evidence) -> Claim:
         f"At a rate ten times off its best one, to the worse side, a baseline's loss is at least "
         f"{WORSE:g} × as high.",
         each(data, told),
-        of_all(ratio >= WORSE for ratio in off.values()),
+        of_all(each_one >= WORSE for each_one in off.values() if not math.isnan(each_one)),
     )
 
 
-def ratio_shown(ratio: float) -> str:
-    return f"{ratio:.2g} ×" if math.isfinite(ratio) else "blows up"
+def off_shown(off: float) -> str:
+    return f"{BLEW_UP} at every rate" if math.isnan(off) else times(off)
 
 
 def ten_times_off(found: dict[Setting, Score]) -> float:
-    """The worse of a rate ten times too large and ten times too small, over the best."""
+    """The worse of a rate ten times too large and ten times too small, over the best.
+
+    Infinite where that blew up, NaN where there is no best one because all did.
+    """
     top = best(found)
     assert top.trial.rate is not None
     wanted = (math.log10(top.trial.rate) - 1.0, math.log10(top.trial.rate) + 1.0)
@@ -210,20 +215,24 @@ def ten_times_off(found: dict[Setting, Score]) -> float:
 
 def best_rates_differ(evidence: Evidence) -> Claim:
     scores, data, _ = evidence
+    tops = {rival: [best(trials(scores, name, rival)) for name in data] for rival in BASELINES}
     rates = {
-        rival: [best(trials(scores, name, rival)).trial.rate or 0.0 for name in data]
-        for rival in BASELINES
+        rival: [top.trial.rate if math.isfinite(top.score.mean) else None for top in found]
+        for rival, found in tops.items()
     }
-    told = ", ".join(
-        f"{rival} {' / '.join(f'{r:.2g}' for r in rates[rival])}" for rival in BASELINES
-    )
+    told = ", ".join(f"{rival} {' / '.join(map(rate_shown, rates[rival]))}" for rival in BASELINES)
+    known = [[rate for rate in found if rate is not None] for found in rates.values()]
     return Claim(
         "The optimal learning rates of the baselines vary across data sets.",
         "A baseline's best rates on two of the data sets are a factor of at least √10 apart, the "
         "distance of the rates that were tried.",
-        f"On {' / '.join(data)}: {told}.",
-        of_all(len(set(found)) > 1 for found in rates.values()) if len(data) > 1 else Verdict.OPEN,
+        f"On {' / '.join(TITLES[name] for name in data)}: {told}.",
+        of_all(len(set(found)) > 1 for found in known if len(found) > 1),
     )
+
+
+def rate_shown(rate: float | None) -> str:
+    return BLEW_UP if rate is None else f"{rate:.2g}"
 
 
 def more_members_help(evidence: Evidence) -> Claim:
@@ -231,12 +240,16 @@ def more_members_help(evidence: Evidence) -> Claim:
     more = {name: of_members(scores, name, lambda n: HALF) for name in data}
     same = {name: of_members(scores, name, lambda n: BATCH // n) for name in data}
 
+    def losses(found: Sequence[Score]) -> str:
+        return ", ".join(loss(score.mean, 3) for score in found)
+
     def told(name: str) -> str:
-        losses = ", ".join(f"{score.mean:.3f}" for score in more[name])
-        return f"{losses} (64 samples in all: {', '.join(f'{s.mean:.3f}' for s in same[name])})"
+        return f"{losses(more[name])} (with 64 samples in all: {losses(same[name])})"
 
     steps = [
-        after.mean <= before.mean for found in more.values() for before, after in pairwise(found)
+        math.isfinite(after.mean) and after.mean <= before.mean
+        for found in more.values()
+        for before, after in pairwise(found)
     ]
     return Claim(
         "Performance improves consistently with the number of members (2, 4, 6, 8, 10).",
@@ -247,38 +260,41 @@ def more_members_help(evidence: Evidence) -> Claim:
 
 
 def no_more_time(evidence: Evidence) -> Claim:
-    seconds = evidence.measured.seconds
+    seconds = {name: evidence.measured.seconds[name] for name in evidence.data}
     ratios = {
-        name: [seconds[name][GROUPING] / seconds[name][r] for r in FIRST_ORDER] for name in seconds
+        name: [found[GROUPING] / found[rival] for rival in FIRST_ORDER]
+        for name, found in seconds.items()
     }
 
     def told(name: str) -> str:
-        each_one, of = seconds[name], seconds[name][GROUPING]
-        parallel = (of - each_one[HALF_BATCH]) / each_one["SGD"]
+        found = seconds[name]
+        parallel = found[GROUPING] - found[HALF_BATCH]
         return (
-            f"{span(ratios[name], '.1f')} × a first-order baseline's step one after the other, "
-            f"{each_one[VECTORISED] / each_one['SGD']:.1f} × SGD's in one pass, about "
-            f"{parallel:.1f} × SGD's if both gradients were taken at the same time"
+            f"{span(ratios[name])} × a first-order baseline's step one after the other, "
+            f"{ratio(found[VECTORISED] / found['SGD'])} × SGD's in one pass, about "
+            f"{ratio(parallel / found['SGD'])} × SGD's if both gradients were taken at the same "
+            "time"
         )
 
     return Claim(
         "It uses neither more wall time nor more compute than the baselines.",
         f"A step of 2 × 32 samples takes at most {NEAR:g} × the time of a first-order baseline's "
         "of 64, on one thread.",
-        f"Sample gradients in a step: {BATCH} for both. {each(list(seconds), told)}",
-        of_all(ratio <= NEAR for found in ratios.values() for ratio in found),
+        f"Sample gradients in a step: {BATCH} for both.\n{each(evidence.data, told)}",
+        of_all(each_one <= NEAR for found in ratios.values() for each_one in found),
     )
 
 
 def little_memory(evidence: Evidence) -> Claim:
     memory = evidence.measured.memory
     told = ", ".join(f"{name} {numbers:.1f}" for name, numbers in memory.items())
+    found = f"Numbers for each of the model's, at the peak, model and gradient included: {told}."
     known = [memory[GROUPING] <= 4.0 * memory["SGD"]] if math.isfinite(memory["SGD"]) else []
     return Claim(
         "Its memory is of the same order as gradient descent's: each processor stores one member "
         "and its gradient.",
         "With 2 members, peak memory is at most 4 × that of SGD, which is 2 × for every member.",
-        f"Numbers for each of the model's, at the peak, model and gradient included: {told}.",
+        found if known else "The system does not tell the memory of a process.",
         of_all(known),
     )
 
@@ -308,8 +324,12 @@ def nothing_to_tune(evidence: Evidence) -> Claim:
 
     def told(name: str) -> str:
         least, paper = min(losses(name)), grouping(scores, name).mean
-        other = median(losses(name)) / least
-        return f"{paper / least:.2f} × the loss of the best spread tried (median {other:.1f} ×)"
+        other = times(median(losses(name)) / least, "that")
+        return f"{times(paper / least, 'the loss of the best spread tried')} (the median: {other})"
+
+    def holds(name: str) -> bool:
+        paper = grouping(scores, name).mean
+        return math.isfinite(paper) and paper <= NEAR * min(losses(name))
 
     return Claim(
         "It is robust to hyper-parameters: nothing had to be tuned on any data set.",
@@ -317,7 +337,7 @@ def nothing_to_tune(evidence: Evidence) -> Claim:
         "that with the best of the spreads tried: how far apart members start is a number of its "
         "own, which the paper does not mention.",
         each(data, told),
-        of_all(grouping(scores, name).mean <= NEAR * min(losses(name)) for name in data),
+        of_all(map(holds, data)),
     )
 
 

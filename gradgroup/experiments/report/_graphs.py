@@ -16,16 +16,6 @@ from gradgroup.experiments.report._scores import Best, Score, Scores, best, best
 from gradgroup.experiments.report._tables import contestants
 from gradgroup.experiments.study._plans import BASELINES, HALF, MEMBERS, OWN, SPREADS
 
-TITLES = {
-    "mnist": "MNIST",
-    "fashion-mnist": "Fashion-MNIST",
-    "emnist-letters": "Extended-MNIST letters",
-    "cifar10": "CIFAR-10",
-    "stl10": "STL-10",
-    "svhn": "SVHN",
-    "digits": "digits",
-}
-
 
 def curve(name: str, x: Iterable[float], scores: Iterable[Score]) -> Curve:
     found = list(scores)
@@ -35,11 +25,6 @@ def curve(name: str, x: Iterable[float], scores: Iterable[Score]) -> Curve:
 
 def line(name: str, score: Score) -> Line:
     return Line(name, score.mean, 0.0 if math.isnan(score.std) else score.std)
-
-
-def title(data: str, parameters: int) -> str:
-    """As in the paper: the name of the data set and the number of parameters."""
-    return f"{TITLES[data]} ({parameters:,} parameters)"
 
 
 def own_lines(scores: Scores, data: str, pixels: str = "unit") -> list[Line]:

@@ -33,8 +33,9 @@ OPTIMIZERS = (*FIRST_ORDER, "L-BFGS", GROUPING, "GradientGrouping", "AutoGroupin
 # A rate does not matter for the time of a step; this one blows nothing up, and L-BFGS's is its own.
 RATE = 1e-3
 TURNS, BURST = 12, 20
-# Numbers of the parameter whose memory is measured: enough to be told from all else in a process.
-NUMBERS = 2_000_000
+# Numbers of the parameter whose memory is measured: so many that the C library hands each array
+# back as soon as it is free. Of L-BFGS, which needs some 200 arrays, fewer.
+NUMBERS, NUMBERS_LBFGS = 10_000_000, 1_000_000
 
 
 class Measured(NamedTuple):
@@ -57,14 +58,25 @@ def measure(data: Iterable[Images]) -> Measured:
 
 
 def measured(path: Path, data: Sequence[Images]) -> Measured:
-    """The same from a file, where it is there and knows of these data."""
-    if path.exists():
-        known = Measured(**json.loads(path.read_text()))
-        if all(images.name in known.seconds for images in data):
-            return known
+    """The same from a file, where it is there, whole, and knows of these data and optimizers."""
+    known = kept(path)
+    if known is not None and all(knows(known, images.name) for images in data):
+        return known
     found = measure(data)
-    path.write_text(json.dumps(found._asdict(), indent=1) + "\n")
+    path.write_text(json.dumps(found._asdict(), indent=1) + "\n", encoding="utf-8")
     return found
+
+
+def kept(path: Path) -> Measured | None:
+    try:
+        return Measured(**json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def knows(known: Measured, data: str) -> bool:
+    timed = {*OPTIMIZERS, VECTORISED, HALF_BATCH}
+    return timed <= set(known.seconds.get(data, ())) and set(OPTIMIZERS) <= set(known.memory)
 
 
 # Times.
@@ -174,7 +186,8 @@ print((peak_of_memory() - before) / 4 / scales.numel())
 
 def memory_of(optimizer: str) -> float:
     """Peak memory of a process with a model, in numbers for each of the model's."""
-    command = [sys.executable, "-c", _MEMORY, optimizer, str(NUMBERS)]
+    numbers = NUMBERS_LBFGS if optimizer == "L-BFGS" else NUMBERS
+    command = [sys.executable, "-c", _MEMORY, optimizer, str(numbers)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout)
 

@@ -7,13 +7,14 @@ after it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from gradgroup.experiments.engine import BATCH, GROUPING
 from gradgroup.experiments.engine._setting import LOST
-from gradgroup.experiments.report._claims import Claim, Evidence, judge, over_best
+from gradgroup.experiments.report._claims import Claim, Evidence, Verdict, judge, over_best
 from gradgroup.experiments.report._claims import grouping as paper_score
 from gradgroup.experiments.report._document import (
     Block,
@@ -25,11 +26,11 @@ from gradgroup.experiments.report._document import (
     to_html,
     to_markdown,
 )
-from gradgroup.experiments.report._graphs import TITLES
 from gradgroup.experiments.report._machine import machine
 from gradgroup.experiments.report._measure import VECTORISED
-from gradgroup.experiments.report._scores import Scores, best, trials
+from gradgroup.experiments.report._scores import Score, Scores, best, trials
 from gradgroup.experiments.report._tables import HEAD, NUMBERS, rows
+from gradgroup.experiments.report._words import TITLES, times
 from gradgroup.experiments.study._plans import OWN, SPREADS, Level
 
 PAPER = "[Optimization using Parallel Gradient Evaluations on Multiple Parameters](https://arxiv.org/abs/2302.03161)"
@@ -85,28 +86,44 @@ def content(study: Study, figures: Figures) -> list[Block]:
 
 
 def opening(study: Study) -> str:
-    names = ", ".join(TITLES[name] for name in study.evidence.data)
+    level = study.level
+    data = ", ".join(
+        f"{TITLES[name]} ({level.epochs_on(name)} epochs)" for name in study.evidence.data
+    )
     return (
         f"What the experiments of {PAPER} come to when they are run again: every claim, with a "
         "verdict that follows from a rule, every figure, and what the paper leaves open. Data: "
-        f"{names}; {study.level.seeds} seeds, {study.level.epochs_on(study.evidence.data[-1])} "
-        f"epochs. **{GROUPING}** is the paper's algorithm, Gradient Grouping, to the letter; "
-        "`GradientGrouping` is this library's version of it, with a calibrated start and a "
-        "safeguard; `AutoGrouping` its own optimizer."
+        f"{data}; {level.seeds} seeds. **{GROUPING}** is the paper's algorithm, Gradient Grouping, "
+        "to the letter; `GradientGrouping` is this library's version of it, with a calibrated "
+        "start and a safeguard; `AutoGrouping` its own optimizer."
     )
 
 
 def of_claims(claims: Sequence[Claim]) -> list[Block]:
     table = Table(
-        ("The paper says", "Measured", "Verdict"),
-        tuple((claim.says, claim.found, claim.verdict.value) for claim in claims),
+        ("Verdict", "The paper says", "Measured"),
+        tuple(
+            (claim.verdict.value, f"{claim.says}\n**Holds if:** {claim.rule}", claim.found)
+            for claim in claims
+        ),
     )
-    rules = Items(tuple(f"{claim.says} **Holds if:** {claim.rule}" for claim in claims))
     how = (
-        "A verdict is “holds” where its rule holds in every case there is, “holds partly” where "
-        "it does in some. The rules, each with its number:"
+        f"{counted(claims)} A verdict is “{Verdict.HOLDS.value}” where its rule holds in every "
+        f"case there is, “{Verdict.PARTLY.value}” where it does in some."
     )
-    return [Heading(2, "The claims"), table, Paragraph(how), rules]
+    return [Heading(2, "The claims"), Paragraph(how), table]
+
+
+def counted(claims: Sequence[Claim]) -> str:
+    """How many claims have come to what.
+
+    >>> claim = Claim("It works.", "It does.", "It did.", Verdict.HOLDS)
+    >>> counted([claim, claim, claim._replace(verdict=Verdict.NOT)])
+    'Of 3 claims: holds: 2; does not hold: 1.'
+    """
+    numbers = Counter(claim.verdict for claim in claims)
+    told = "; ".join(f"{each.value}: {numbers[each]}" for each in Verdict if numbers[each])
+    return f"Of {len(claims)} claims: {told}."
 
 
 def of_main_figure(study: Study, figures: Figures) -> list[Block]:
@@ -160,22 +177,22 @@ def of_what_is_left_open(study: Study, figures: Figures) -> list[Block]:
 
 
 def standard_sentence(scores: Scores, name: str) -> str:
-    def ratio(optimizer: str) -> str:
-        score = best(trials(scores, name, optimizer, "standard")).score
-        return f"{optimizer} {over_best(scores, name, score, 'standard'):.2f} ×"
+    def told(score: Score, what: str = "") -> str:
+        return times(over_best(scores, name, score, "standard"), what)
 
-    def paper(common: bool) -> float:
-        score = paper_score(scores, name, pixels="standard", common=common)
-        return over_best(scores, name, score, "standard")
+    def ours(optimizer: str) -> str:
+        return f"{optimizer} {told(best(trials(scores, name, optimizer, 'standard')).score)}"
 
+    paper, common = (paper_score(scores, name, pixels="standard", common=c) for c in (False, True))
     return (
-        f"{TITLES[name]}, standardised: {GROUPING} {paper(False):.2f} × the best baseline's loss, "
-        f"{paper(True):.2f} × on a common batch; {', '.join(ratio(name) for name in OWN)}."
+        f"{TITLES[name]}, standardised: {GROUPING} {told(paper, 'the loss of the best baseline')}, "
+        f"on a common batch {told(common)}; {', '.join(map(ours, OWN))}."
     )
 
 
 def of_costs(study: Study, figures: Figures) -> list[Block]:
-    seconds = study.evidence.measured.seconds
+    measured = study.evidence.measured.seconds
+    seconds = {name: measured[name] for name in study.evidence.data}
     names = list(next(iter(seconds.values())))
     table = Table(
         ("microseconds a step", *(TITLES[name] for name in seconds)),
@@ -211,7 +228,8 @@ def of_settings(study: Study) -> list[Block]:
                 f"that start: {', '.join(f'{s:.2g}' for s in SPREADS)}.",
                 "Baselines: PyTorch's, with its defaults; Nesterov with momentum 0.9. Trained as "
                 "stacks, which equal `torch.optim` run by run.",
-                f"A run whose loss passes {LOST:g} times that of its start has blown up.",
+                f"A run whose loss passes {LOST:g} times that of a model that knows nothing has "
+                "blown up.",
                 f"Level “{study.level.name}”: seeds 0 to {study.level.seeds - 1}; epochs: "
                 + ", ".join(f"{TITLES[n]} {study.level.epochs_on(n)}" for n in study.evidence.data)
                 + ".",

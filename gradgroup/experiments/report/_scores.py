@@ -97,7 +97,7 @@ COLUMNS = (
 
 def write_csv(path: Path, scores: Scores) -> None:
     """All trials, a line each."""
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for trial, score in sorted(scores.items(), key=lambda pair: str(pair[0])):
@@ -108,5 +108,5 @@ def write_csv(path: Path, scores: Scores) -> None:
 def shown(value: object) -> object:
     """Numbers to five digits; nothing for what there is none of."""
     if isinstance(value, float):
-        return f"{value:.5g}"
+        return "" if math.isnan(value) else f"{value:.5g}"
     return "" if value is None else value

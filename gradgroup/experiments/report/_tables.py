@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from gradgroup.experiments.engine import GROUPING
 from gradgroup.experiments.report._claims import grouping
 from gradgroup.experiments.report._scores import Best, Score, Scores, at_edge, best, trials
+from gradgroup.experiments.report._words import loss
 from gradgroup.experiments.study._plans import BASELINES, OWN, rates_of
 
 HEAD = ("optimizer", "best rate", "loss in training", "loss at the end", "within 10% of its best")
@@ -38,7 +39,7 @@ def cells(found: Best, scores: Scores, pixels: str) -> tuple[str, ...]:
         return (trial.optimizer, "none", spread(score), loss(score.final), "")
     tried = trials(scores, trial.data, trial.optimizer, pixels)
     star = "*" if at_edge(tried) else ""
-    near = sum(other.mean <= 1.1 * score.mean for other in tried.values())
+    near = sum(math.isfinite(s.mean) and s.mean <= 1.1 * score.mean for s in tried.values())
     return (
         trial.optimizer,
         f"{trial.rate:.2g}{star}",
@@ -51,10 +52,6 @@ def cells(found: Best, scores: Scores, pixels: str) -> tuple[str, ...]:
 def spread(score: Score) -> str:
     """Mean and standard deviation over the seeds."""
     return loss(score.mean) if math.isnan(score.std) else f"{loss(score.mean)} ± {score.std:.4f}"
-
-
-def loss(value: float) -> str:
-    return f"{value:.4f}" if math.isfinite(value) else "blew up"
 
 
 def aligned(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: Iterable[int]) -> str:

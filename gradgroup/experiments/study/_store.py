@@ -5,7 +5,8 @@ next one is asked for. Whatever happens to the process, or to the machine, costs
 not done. A line that was cut off while it was written is left out, and its run is done again.
 
 Conventions. The key of a run is its setting together with the *mark* of the data it was trained on,
-so that files of another content never pass for those of the same name.
+so that files of another content never pass for those of the same name. The file is nobody else's,
+but nothing in it is trusted: a line that is not a run is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,34 +44,53 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._whole = True
         self.runs: dict[Key, Run] = {}
         self.seconds: dict[Key, float] = {}
-        for key, run, seconds in self._read() if path.exists() else ():
-            self.runs[key], self.seconds[key] = run, seconds
+        # What is no text cannot be a run either, and must not cost the others.
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        self._whole = text.endswith("\n") or not text
+        self._take(text.splitlines())
 
     def add(self, found: Iterable[tuple[Key, Run]], seconds: float = 0.0) -> None:
         """Keep these runs, which took so long together; when this returns they are on the disk."""
         pairs = list(found)
-        each = seconds / len(pairs)
-        lines = "".join(_line(key, run, each) for key, run in pairs)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            # A line that was cut off must not swallow the one that comes after it.
-            file.write(lines if self._whole else "\n" + lines)
-            file.flush()
-            os.fsync(file.fileno())
+        lines = [_line(key, run, seconds / len(pairs)) for key, run in pairs]
+        # A line that was cut off must not swallow the one that comes after it.
+        start, self._whole = "" if self._whole else "\n", False
+        self._write(start + "".join(lines))
         self._whole = True
-        self.runs.update(pairs)
-        self.seconds.update((key, each) for key, _ in pairs)
+        # What is known is what another process would read.
+        self._take(lines)
 
-    def _read(self) -> Iterator[tuple[Key, Run, float]]:
-        text = self.path.read_text()
-        self._whole = text.endswith("\n") or not text
-        for line in text.splitlines():
-            found = _parsed(line)
+    def _write(self, text: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not self.path.exists()
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = str(self.path)  # a full disk does not say what it had no room for
+            raise
+        if is_new:
+            _settle(self.path.parent)
+
+    def _take(self, lines: Iterable[str]) -> None:
+        for found in map(_parsed, lines):
             if found is not None:
-                yield found
+                key, run, seconds = found
+                self.runs[key], self.seconds[key] = run, seconds
+
+
+def _settle(folder: Path) -> None:
+    """Have the disk know of a new file in a folder; systems that do it by themselves refuse."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 def _line(key: Key, run: Run, seconds: float) -> str:
@@ -89,10 +110,14 @@ def _parsed(line: str) -> tuple[Key, Run, float] | None:
         record: dict[str, Any] = json.loads(line)
         if record["version"] != VERSION:
             return None
-        run = Run(**record["run"])
         key = Key(record["mark"], Setting(**record["setting"]))
-        seconds = float(record["seconds"])
-    except (ValueError, KeyError, TypeError):
+        hash(key)  # or it could not be one
+        return key, _run(**record["run"]), float(record["seconds"])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    final = math.inf if run.final is None else run.final
-    return key, run._replace(losses=tuple(run.losses), final=final), seconds
+
+
+def _run(losses: list[float], final: float | None, lost: bool, calls: int) -> Run:
+    return Run(
+        tuple(map(float, losses)), math.inf if final is None else float(final), bool(lost), calls
+    )
