@@ -82,7 +82,8 @@ def ways(images: Images, optimizer: str, cores: int) -> dict[str, Callable[[], A
     part, grid = part_of(images, optimizer), settings_of(optimizer)
     each = [grid._replace(seeds=(seed,)) for seed in grid.seeds]
     shares = [grid.settings[k::cores] for k in range(cores)]
-    parallel = Parallel(cores)
+    # Arrays go to the workers as they are: files that are shared would have to be cleared away.
+    parallel = Parallel(cores, max_nbytes=None)
     return {
         "plain": lambda: train_plain(part, grid.settings),
         "processes": lambda: parallel(delayed(train_plain)(part, share) for share in shares),

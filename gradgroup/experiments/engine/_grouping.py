@@ -15,10 +15,11 @@ import numpy as np
 
 from gradgroup.core import Grams, System, free_steps, normal_equations
 from gradgroup.core._solve import BLOCK
-from gradgroup.experiments.engine._softmax import Array, evaluate
+from gradgroup.experiments.engine._by_gradient import ByGradient
+from gradgroup.experiments.engine._softmax import Array
 
 
-class Grouping:
+class Grouping(ByGradient):
     """Gradient Grouping at work on a stack.
 
     Parameters
@@ -30,17 +31,11 @@ class Grouping:
     """
 
     def __init__(self, members: int, weights: Array) -> None:
+        super().__init__(weights)
         self._members = members
-        self._grads = np.empty_like(weights)
-
-    def step(self, weights: Array, x: Array, labels: Array) -> tuple[Array, int]:
-        """One step of all members, in place: losses (groups, runs), and gradients taken by each."""
-        losses = evaluate(weights, x, labels, self._grads)
-        self.move(weights, self._grads)
-        return losses, 1
 
     def move(self, weights: Array, grads: Array) -> None:
-        """What follows on the gradients, which do not outlast it."""
+        """One step of all members."""
         thetas, directions = self._grouped(weights), self._grouped(grads)
         found = Grams(_products(directions, directions), _products(directions, thetas))
         steps = _steps(normal_equations(found)).astype(weights.dtype)
@@ -51,10 +46,6 @@ class Grouping:
         """The same memory as (seeds, runs, members, numbers)."""
         apart = stack.reshape(-1, self._members, stack.shape[1], stack[0, 0].size)
         return apart.transpose(0, 2, 1, 3)
-
-    def keep(self, runs: Array) -> None:
-        """Go on with these runs alone."""
-        self._grads = np.ascontiguousarray(self._grads[:, runs])
 
 
 def _steps(system: System) -> Array:

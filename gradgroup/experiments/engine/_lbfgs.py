@@ -280,18 +280,35 @@ class LBFGS:
             for group in weights
         ]
 
-    def step(self, weights: Array, x: Array, labels: Array) -> tuple[Array, Array]:
-        """One step of all runs, in place: losses, and gradients taken, both (groups, runs)."""
-        losses, calls = np.empty(weights.shape[:2]), np.empty(weights.shape[:2], np.int64)
+    def run(self, weights: Array, x: Array, labels: Array) -> tuple[Array, Array]:
+        """Some steps in place: losses before each, and gradients taken; (steps, groups, runs).
+
+        Each run makes all of them before the next one begins, so that its history, which is too
+        large for a core's own cache, stays at least in the one that cores share.
+        """
+        losses = np.empty((len(x), *weights.shape[:2]))
+        calls = np.empty(losses.shape, np.int64)
         for group, histories in enumerate(self._histories):
-            batch = Batch(self._steps, x[group], labels[group], self._past[group])
+            batches = self._batches(group, x[:, group], labels[:, group])
             for run, history in enumerate(histories):
-                losses[group, run], calls[group, run] = history.step(weights[group, run], batch)
-            used = {page.number for history in histories for page in history.pages}
-            for number in [k for k in self._past[group] if k not in used]:
-                del self._past[group][number]
-        self._steps += 1
+                for step, batch in enumerate(batches):
+                    found = history.step(weights[group, run], batch)
+                    losses[step, group, run], calls[step, group, run] = found
+            self._forget(group)
+        self._steps += len(x)
         return losses, calls
+
+    def _batches(self, group: int, x: Array, labels: Array) -> list[Batch]:
+        past = self._past[group]
+        numbers = range(self._steps, self._steps + len(x))
+        return [Batch(*told, past) for told in zip(numbers, x, labels, strict=True)]
+
+    def _forget(self, group: int) -> None:
+        """Drop the samples that no history refers to."""
+        past = self._past[group]
+        used = {page.number for history in self._histories[group] for page in history.pages}
+        for number in [k for k in past if k not in used]:
+            del past[number]
 
     def keep(self, runs: Array) -> None:
         """Go on with these runs alone."""

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gradgroup.experiments.engine._by_gradient import ByGradient
 from gradgroup.experiments.engine._compiling import compiled_anew
-from gradgroup.experiments.engine._softmax import Array, evaluate
+from gradgroup.experiments.engine._softmax import Array
 
 MOMENTUM = 0.9
 """The only one that is not PyTorch's default, which is none: Nesterov's method needs some."""
@@ -91,7 +92,7 @@ RULES = {
 }
 
 
-class FirstOrder:
+class FirstOrder(ByGradient):
     """One of the rules at work on a stack.
 
     Parameters
@@ -105,19 +106,13 @@ class FirstOrder:
     """
 
     def __init__(self, name: str, rates: Sequence[float], weights: Array) -> None:
+        super().__init__(weights)
         self._rule, self._loop = RULES[name], _loop(name)
         self._rates, self._t = list(rates), 0
         self._memory = np.zeros((2, *weights.shape), weights.dtype)
-        self._grads = np.empty_like(weights)
-
-    def step(self, weights: Array, x: Array, labels: Array) -> tuple[Array, int]:
-        """One step of all runs, in place: losses (groups, runs), and gradients taken by each."""
-        losses = evaluate(weights, x, labels, self._grads)
-        self.move(weights, self._grads)
-        return losses, 1
 
     def move(self, weights: Array, grads: Array) -> None:
-        """What follows on the gradients."""
+        """One step of all runs."""
         self._t += 1
         coefficients = [self._rule.coefficients(rate, self._t) for rate in self._rates]
         told = np.array(coefficients, weights.dtype)
@@ -125,8 +120,8 @@ class FirstOrder:
 
     def keep(self, runs: Array) -> None:
         """Go on with these runs alone."""
+        super().keep(runs)
         self._memory = np.ascontiguousarray(self._memory[:, :, runs])
-        self._grads = np.empty_like(self._memory[0])
         self._rates = [self._rates[k] for k in runs]
 
 

@@ -26,15 +26,15 @@ from gradgroup.experiments.engine._softmax import Array, logits_of, losses_of, o
 if TYPE_CHECKING:
     from gradgroup.experiments.datasets import Images
 
-# Steps between two looks at whether a run has blown up.
+# Steps made at a time, and between two looks at whether a run has blown up.
 LOOK_EVERY = 10
 
 
 class Mover(Protocol):
     """An optimizer for a stack."""
 
-    def step(self, weights: Array, x: Array, labels: Array) -> tuple[Array, Array | int]:
-        """One step in place: losses before it, and gradients it took; both (groups, runs)."""
+    def run(self, weights: Array, x: Array, labels: Array) -> tuple[Array, Array]:
+        """Some steps in place: losses before each, and gradients taken; (steps, groups, runs)."""
 
     def keep(self, runs: Array) -> None:
         """Go on with these runs alone."""
@@ -109,17 +109,16 @@ class Stack:
                 self._epoch(epoch)
             finals = self._finals()
         seeds, variants = self.lost.shape
-        return [self._run(s, v, finals) for s in range(seeds) for v in range(variants)]
+        return [self._outcome(s, v, finals) for s in range(seeds) for v in range(variants)]
 
     def _epoch(self, epoch: int) -> None:
         rows = self._rows(epoch)
         losses = np.full((len(rows), *self.lost.shape), np.nan)
-        for k, batch in enumerate(rows):
-            if not len(self.going):
-                break
-            losses[k][:, self.going] = self._step(batch)
-            if k % LOOK_EVERY == LOOK_EVERY - 1 or k == len(rows) - 1:
-                self._look(losses[k - k % LOOK_EVERY : k + 1])
+        for first in range(0, len(rows), LOOK_EVERY):
+            if len(self.going):
+                part = losses[first : first + LOOK_EVERY]
+                part[:, :, self.going] = self._run(rows[first : first + LOOK_EVERY])
+                self._look(part)
         self.epochs.append(losses.mean(axis=0))
 
     def _rows(self, epoch: int) -> Array:
@@ -128,13 +127,12 @@ class Stack:
         found = [rows_of(like._replace(seed=seed), samples, epoch) for seed in self.grid.seeds]
         return np.concatenate(found, axis=1)
 
-    def _step(self, rows: Array) -> Array:
-        """Losses (seeds, runs), the members' mean, before the step."""
-        x, labels = self.pixels.rows(rows), self.images.y[rows]
-        losses, calls = self.mover.step(self.weights, x, labels)
-        shape = (len(self.grid.seeds), self.grid.like.members, len(self.going))
-        self.calls[:, self.going] += np.broadcast_to(calls, losses.shape).reshape(shape).sum(axis=1)
-        found: Array = losses.reshape(shape).mean(axis=1)
+    def _run(self, rows: Array) -> Array:
+        """Losses (steps, seeds, runs), the members' mean, before each of some steps."""
+        losses, calls = self.mover.run(self.weights, self.pixels.rows(rows), self.images.y[rows])
+        shape = (len(rows), len(self.grid.seeds), self.grid.like.members, len(self.going))
+        self.calls[:, self.going] += calls.reshape(shape).sum(axis=(0, 2))
+        found: Array = losses.reshape(shape).mean(axis=2)
         return found
 
     def _look(self, losses: Array) -> None:
@@ -162,7 +160,7 @@ class Stack:
         finals[:, self.going] = total / len(self.images.x)
         return finals
 
-    def _run(self, seed: int, variant: int, finals: Array) -> Run:
+    def _outcome(self, seed: int, variant: int, finals: Array) -> Run:
         losses = [float(epoch[seed, variant]) for epoch in self.epochs]
         whole = [loss for loss in losses if np.isfinite(loss)]
         lost = bool(self.lost[seed, variant])
