@@ -168,6 +168,7 @@ def test_a_run_that_blows_up_is_recorded_and_does_no_harm(images: Images) -> Non
     for rate in (1e6, 1e30):
         lost = beside[like._replace(rate=rate)]
         assert lost.lost
+        assert lost.losses == ()
         assert lost.final == lost.training == np.inf
 
 

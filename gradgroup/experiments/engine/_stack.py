@@ -119,7 +119,7 @@ class Stack:
                 part = losses[first : first + LOOK_EVERY]
                 part[:, :, self.going] = self._run(rows[first : first + LOOK_EVERY])
                 self._look(part)
-        self.epochs.append(losses.mean(axis=0))
+        self.epochs.append(np.where(self.lost, np.nan, losses.mean(axis=0)))
 
     def _rows(self, epoch: int) -> Array:
         """Samples of each group in each step: (steps, groups, batch)."""
@@ -162,7 +162,7 @@ class Stack:
 
     def _outcome(self, seed: int, variant: int, finals: Array) -> Run:
         losses = [float(epoch[seed, variant]) for epoch in self.epochs]
-        whole = [loss for loss in losses if np.isfinite(loss)]
+        whole = [loss for loss in losses if not math.isnan(loss)]
         lost = bool(self.lost[seed, variant])
         final = math.inf if lost else float(finals[seed, variant])
         return Run(tuple(whole), final, lost, int(self.calls[seed, variant]))
